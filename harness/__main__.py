@@ -1,0 +1,6 @@
+"""`python -m harness`: the same as the `harness` command."""
+
+from harness.commands import main
+
+if __name__ == "__main__":
+    raise SystemExit(main())

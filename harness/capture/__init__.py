@@ -1,0 +1,1 @@
+"""Touches processes and files and writes down what it sees; decides nothing."""

@@ -1,0 +1,153 @@
+"""Where the command's output goes: one pty or pipe per original descriptor, each with a relay of its own.
+
+Descriptors 0, 1 and 2 are judged one by one. stdin is never touched. A pty stands only where there was a terminal.
+stdout and stderr share a channel only where the user already sent both to the same place (one terminal, `2>&1`):
+there a second channel could only spoil their order. Does not read or interpret the output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import struct
+import termios
+import time
+from pathlib import Path
+
+from harness import native
+
+HEAD_BYTES = 1024**2
+TAIL_BYTES = 1024**2
+_PIPE_BYTES = 1024**2
+_OPOST_OFLAG = 1
+
+
+def hold_closed_descriptors() -> frozenset[int]:
+    """Which of 0, 1, 2 are closed. Holds their numbers, else the next file we open would become the command's stdin."""
+    closed = set()
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            closed.add(fd)
+            while (opened := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) < fd:
+                pass
+            assert opened == fd
+    return frozenset(closed)
+
+
+def say(sentence: str) -> None:
+    """One line of our own between the command's; stderr may be gone, and then nobody is there to read it."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"harness: {sentence}\n".encode())
+
+
+class Channel:
+    """One way out of the command, and the relay that carries it."""
+
+    def __init__(self, name: str, child_fds: tuple[int, ...], sink: int | None) -> None:
+        self.name = name
+        self.child_fds = child_fds
+        self.sink = sink
+        self.kind = "nowhere" if sink is None else "terminal" if os.isatty(sink) else "pipe"
+        self.relay_pid = 0
+        self._shared = mmap.mmap(-1, mmap.PAGESIZE)
+        ffi, _ = native.load()
+        self.state = ffi.cast("struct harness_channel *", ffi.from_buffer(self._shared))
+        if self.kind == "terminal":
+            self.source, self.write_end = os.openpty()
+            self._pass_output_unchanged()
+            self.copy_window_size()
+        else:
+            self.source, self.write_end = os.pipe()
+            with contextlib.suppress(OSError, AttributeError):
+                fcntl.fcntl(self.source, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+
+    def _pass_output_unchanged(self) -> None:
+        """The real terminal turns \\n into \\r\\n already; a second translation would reach the case."""
+        attributes = termios.tcgetattr(self.write_end)
+        attributes[_OPOST_OFLAG] &= ~termios.OPOST
+        termios.tcsetattr(self.write_end, termios.TCSANOW, attributes)
+
+    def copy_window_size(self) -> None:
+        if self.kind == "terminal" and self.sink is not None:
+            with contextlib.suppress(OSError):  # the terminal may be gone
+                size = fcntl.ioctl(self.sink, termios.TIOCGWINSZ, bytes(8))
+                fcntl.ioctl(self.source, termios.TIOCSWINSZ, size)
+
+    def start_relay(self, case: Path) -> None:
+        """Forks, runs C from there on. The first relay is forked before the command so that no byte waits for it."""
+        ffi, lib = native.load()
+        bounds = ffi.new("struct harness_bounds *", (HEAD_BYTES, TAIL_BYTES))
+        name = ffi.new("char[]", self.name.encode())
+        case_fd = os.open(case, os.O_RDONLY | os.O_DIRECTORY)
+        sink = -1 if self.sink is None else self.sink
+        self.relay_pid = os.fork()
+        if self.relay_pid == 0:
+            lib.harness_relay(self.source, sink, case_fd, name, bounds, 1 in self.child_fds, self.state)
+        os.close(case_fd)
+
+    def close_write_end(self) -> None:
+        os.close(self.write_end)
+
+    @property
+    def unread(self) -> bool:
+        """The reader of stdout has gone: the command must see a broken pipe, as it would without us."""
+        return bool(self.state.sink_errno == errno.EPIPE and 1 in self.child_fds)
+
+    def close_source(self) -> None:
+        """We hold the source open so that a killed relay does not break the command's pipe; now it may break."""
+        if self.source != -1:
+            os.close(self.source)
+            self.source = -1
+
+    def let_go_of_sink(self) -> None:
+        """The command has closed its stdout: the reader gets the end of file now, not when we end."""
+        if self.sink == 1 and 2 not in self.child_fds:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, 1)
+            os.close(nowhere)
+
+    def is_drained(self) -> bool:
+        """All that was written has been delivered. The order of the two looks matters, see native/relay.c."""
+        if self.state.ended or self.source == -1:
+            return True
+        waiting = struct.unpack("i", fcntl.ioctl(self.source, termios.FIONREAD, bytes(4)))[0]
+        return waiting == 0 and not self.state.busy
+
+
+def open_channels(closed: frozenset[int]) -> list[Channel]:
+    if not closed & {1, 2} and _same_place(1, 2):
+        return [Channel("output", (1, 2), sink=1)]
+    return [
+        Channel("stdout", (1,), sink=None if 1 in closed else 1),
+        Channel("stderr", (2,), sink=None if 2 in closed else 2),
+    ]
+
+
+def _same_place(one: int, other: int) -> bool:
+    a, b = os.fstat(one), os.fstat(other)
+    return (a.st_dev, a.st_ino, a.st_rdev) == (b.st_dev, b.st_ino, b.st_rdev)
+
+
+def settle(channels: list[Channel], at_least_s: float, patience_s: float = 1.0) -> None:
+    """Waits until every relay has delivered what the command wrote.
+
+    Ends early when all relays have ended; ends late, after `patience_s` without a byte moving, when a reader sleeps
+    (`| less`): the relays outlive us and deliver the rest.
+    """
+    begun = moved_at = time.monotonic()
+    delivered = -1
+    while not all(channel.state.ended for channel in channels):
+        now = time.monotonic()
+        if all(channel.is_drained() for channel in channels) and now - begun >= at_least_s:
+            return
+        total = sum(channel.state.bytes_out for channel in channels)
+        if total != delivered:
+            delivered, moved_at = total, now
+        elif now - moved_at > patience_s:
+            return
+        time.sleep(0.002)

@@ -1,0 +1,103 @@
+"""Turns what a supervisor saw into evidence, once the command has ended and its output has been delivered.
+
+The last step of a capture: from here on nothing looks at the machine again.
+"""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+import time
+from pathlib import Path
+
+from harness import __version__
+from harness.capture.channels import Channel
+from harness.capture.supervise import Supervisor
+from harness.capture.surroundings import ask_interpreter, read_environment, read_scripts
+from harness.capture.system import count_oom_kills, read_kernel_lines, read_memory
+from harness.capture.tree import Member
+from harness.evidence import model
+from harness.evidence.transcript import read_transcript
+
+
+def gather(supervisor: Supervisor, argv: list[str], oom_before: dict[str, int]) -> model.Evidence:
+    tree, channels = supervisor.tree, supervisor.channels
+    processes = tuple(_process(member) for member in tree.members.values())
+    cwd = str(Path.cwd())
+    kernel, kernel_gap = read_kernel_lines(set(tree.members), tree.started_ns)
+    oom_kills, oom_gap = count_oom_kills(oom_before)
+    python, python_gap = ask_interpreter(processes)
+    gaps = (*_relay_gaps(supervisor), *_channel_gaps(channels), kernel_gap, oom_gap, python_gap)
+    return model.Evidence(
+        harness=__version__,
+        origin="run",
+        argv=tuple(argv),
+        cwd=cwd,
+        pid=supervisor.main.pid,
+        platform=sysconfig.get_platform(),
+        started=time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(time.time() - tree.now_s())),
+        duration_s=supervisor.main.ended_s or tree.now_s(),
+        python=python,
+        processes=processes,
+        signals=tuple(
+            model.PassedSignal(model.name_signal(signal.signo), *signal[1:]) for signal in supervisor.signals
+        ),
+        channels=tuple(_channel(channel, tree.started_ns) for channel in channels),
+        kernel=kernel,
+        oom_kills=oom_kills,
+        memory=read_memory(),
+        environment=read_environment(),
+        script=read_scripts(processes, cwd),
+        gaps=tuple(gap for gap in gaps if gap is not None),
+        transcripts=tuple(read_transcript(supervisor.case, channel.name, tree.started_ns) for channel in channels),
+    )
+
+
+def _process(member: Member) -> model.Process:
+    status = member.wait_status
+    return model.Process(
+        pid=member.pid,
+        ppid=member.ppid,
+        name=member.name,
+        argv=member.argv,
+        executable=member.executable,
+        first_seen_s=member.first_seen_s,
+        rank=member.rank,
+        ended_s=member.ended_s,
+        ending=None if status is None else model.Ending.from_wait_status(status),
+        source=member.source,
+        peak_rss_bytes=member.peak_rss_bytes,
+    )
+
+
+def _channel(channel: Channel, started_ns: int) -> model.Channel:
+    state = channel.state
+    return model.Channel(
+        name=channel.name,
+        kind=channel.kind,
+        bytes_in=int(state.bytes_in),
+        last_output_s=(state.last_ns - started_ns) / 1e9 if state.last_ns else None,
+        sink_error=os.strerror(state.sink_errno) if state.sink_errno else None,
+        case_error=os.strerror(state.case_errno) if state.case_errno else None,
+    )
+
+
+def _relay_gaps(supervisor: Supervisor) -> list[model.Gap]:
+    gaps = []
+    for channel, status in supervisor.lost_relays:
+        ending = model.Ending.from_wait_status(status)
+        why = f"its relay process was ended by {ending.signame or ending.exit_code} and replaced"
+        gaps.append(model.Gap(f"up to 64 KiB of {channel.name}", why))
+    return gaps
+
+
+def _channel_gaps(channels: list[Channel]) -> list[model.Gap]:
+    return [
+        model.Gap(f"{what} {channel.name}", os.strerror(number))
+        for channel in channels
+        for what, number in (
+            ("part of the kept copy of", channel.state.case_errno),
+            ("delivery of all of", channel.state.sink_errno),
+        )
+        if number
+    ]

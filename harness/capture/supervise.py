@@ -1,0 +1,200 @@
+"""Owns the command until it ends: passes signals on, follows its descendants, keeps the relays alive.
+
+Says what happened, never why. It ends no process and pauses none. Imports little: while it loads, the command
+already runs, and a child that dies meanwhile would not be seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from harness import native
+from harness.capture.channels import Channel, say
+from harness.capture.tree import Member, Tree, read_argv
+
+# A scan costs what it costs on this machine; it may use this share of one core, and need not be more frequent.
+_SCAN_SHARE = 0.003
+_FASTEST_SCAN_S = 0.005
+_USUAL_SCAN_S = 0.03
+_UNHEARD_S = 3.0
+_MOST_EVENTS = 256
+_CRASHES = frozenset(
+    {
+        signal.SIGSEGV,
+        signal.SIGBUS,
+        signal.SIGILL,
+        signal.SIGFPE,
+        signal.SIGABRT,
+        signal.SIGTRAP,
+        signal.SIGSYS,
+    }
+)
+_SIGNAL_RECORD = "struct harness_signal"
+
+
+class Arrival(NamedTuple):
+    """A signal that arrived at harness itself."""
+
+    signo: int
+    at_s: float
+    sender_pid: int
+    sender_uid: int
+    sender: str
+    passed_on: bool
+
+
+class Supervisor:
+    """The state of one supervised run; `follow` returns when the command itself has ended."""
+
+    def __init__(
+        self,
+        pid: int,
+        channels: list[Channel],
+        case: Path,
+        started_ns: int,
+        signals_fd: int,
+        processes_fd: int | None,
+    ) -> None:
+        self.channels = channels
+        self.case = case
+        self.signals: list[Arrival] = []
+        self.lost_relays: list[tuple[Channel, int]] = []
+        self.tree = Tree(started_ns, not_ours={channel.relay_pid for channel in channels})
+        self.main = self.tree.add(pid, os.getpid())
+        self._signals_fd = signals_fd
+        self._processes_fd = processes_fd
+        self._poll = select.poll()
+        self._poll.register(signals_fd, select.POLLIN)
+        if processes_fd is not None:
+            self._poll.register(processes_fd, select.POLLIN)
+        self._watch_exit(self.main)
+        self._scan_interval_s = _FASTEST_SCAN_S
+        self._unheard_at: float | None = None
+
+    def _watch_exit(self, member: Member) -> None:
+        if member.pidfd is not None:
+            self._poll.register(member.pidfd, select.POLLIN)
+
+    def follow(self) -> int:
+        """Returns the status a shell would give: the exit status, or 128+N for signal N."""
+        next_scan = time.monotonic()
+        while True:
+            self._handle_events(max(0.0, next_scan - time.monotonic()))
+            self._reap()
+            if self.main.wait_status is not None:
+                self._handle_events(0.0)
+                code = os.waitstatus_to_exitcode(self.main.wait_status)
+                return code if code >= 0 else 128 - code
+            self._say_if_unheard()
+            if time.monotonic() >= next_scan:
+                self._scan()
+                next_scan = time.monotonic() + self._scan_interval_s
+
+    def _scan(self) -> None:
+        begun = time.thread_time()
+        found = self.tree.scan()
+        for member in found:
+            self._watch_exit(member)
+        affordable_s = max(_USUAL_SCAN_S, (time.thread_time() - begun) / _SCAN_SHARE)
+        self._scan_interval_s = _FASTEST_SCAN_S if found else min(self._scan_interval_s * 1.1, affordable_s)
+
+    def _handle_events(self, timeout_s: float) -> None:
+        for fd, _ in self._poll.poll(timeout_s * 1000):
+            if fd == self._signals_fd:
+                self._read_signals()
+            elif fd == self._processes_fd:
+                self._read_processes(fd)
+            else:
+                self._poll.unregister(fd)
+                self.tree.note_exit(fd)
+
+    def _read_processes(self, fd: int) -> None:
+        ffi, lib = native.load()
+        events = ffi.new(f"struct harness_process[{_MOST_EVENTS}]")
+        for index in range(lib.harness_processes_read(fd, events, _MOST_EVENTS)):
+            event = events[index]
+            if not event.ppid:
+                self.tree.note_status(event.pid, event.status, event.time_ns)
+            elif member := self.tree.note_birth(event.pid, event.ppid):
+                self._watch_exit(member)
+
+    def _read_signals(self) -> None:
+        ffi, _ = native.load()
+        size = ffi.sizeof(_SIGNAL_RECORD)
+        data = os.read(self._signals_fd, 64 * size)
+        for start in range(0, len(data), size):
+            record = ffi.from_buffer(f"{_SIGNAL_RECORD} *", data[start : start + size])
+            if record.signo == signal.SIGWINCH:
+                self._pass_window_size()
+            elif record.signo != signal.SIGCHLD:
+                self._pass_signal(record.signo, record.code, record.pid, record.uid)
+
+    def _pass_window_size(self) -> None:
+        for channel in self.channels:
+            channel.copy_window_size()
+        self._send(signal.SIGWINCH)  # the command may have asked for the size before we had set it
+
+    def _pass_signal(self, signo: int, code: int, sender: int, uid: int) -> None:
+        """The terminal signals the whole group, and so does a member of the tree that signals its group.
+
+        But a terminal that goes away tells the session leader only (Linux, __tty_hangup): without us the command.
+        """
+        hangup = signo == signal.SIGHUP and os.getsid(0) == os.getpid()
+        pass_on = (code <= 0 or hangup) and sender not in self.tree.members
+        argv = " ".join(read_argv(sender)) if sender else "the kernel"
+        self.signals.append(Arrival(signo, self.tree.now_s(), sender, uid, argv, pass_on))
+        if pass_on:
+            self._send(signo)
+            if signo == signal.SIGTERM:
+                self._unheard_at = time.monotonic() + _UNHEARD_S
+
+    def _send(self, signo: int) -> None:
+        if self.main.wait_status is None:  # not collected yet, so the pid is still the command's
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.main.pid, signo)
+
+    def _say_if_unheard(self) -> None:
+        if self._unheard_at is not None and time.monotonic() > self._unheard_at:
+            self._unheard_at = None
+            pid = self.main.pid
+            say(f"SIGTERM was passed on to pid {pid}, which is still running. To end it: kill -KILL {pid}")
+
+    def saw_crash(self) -> bool:
+        """Some process of the tree died of a signal that nobody sends on purpose."""
+        statuses = [member.wait_status for member in self.tree.members.values()]
+        return any(status is not None and status & 0x7F in _CRASHES for status in statuses)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            relay = next((channel for channel in self.channels if channel.relay_pid == pid), None)
+            if relay:
+                self._replace_relay(relay, status)
+                continue
+            member = self.tree.members.get(pid) or self.tree.add(pid, os.getpid())
+            self.tree.mark_ended(member, status, "wait status")
+            member.peak_rss_bytes = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+    def _replace_relay(self, channel: Channel, status: int) -> None:
+        if channel.unread:
+            channel.close_source()
+        if channel.state.ended:
+            channel.let_go_of_sink()
+            return
+        self.lost_relays.append((channel, status))
+        say(f"The relay of {channel.name} was killed and replaced: up to 64 KiB of the output may be lost.")
+        channel.state.busy = 0
+        channel.start_relay(self.case)
+        self.tree.not_ours.add(channel.relay_pid)

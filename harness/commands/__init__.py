@@ -1,0 +1,88 @@
+"""The command line: reads the words, calls one command, turns failures into one sentence and a status.
+
+Each command's module is imported only when it is called, so that `harness --version` stays cheap.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+
+from harness import __version__
+from harness.errors import EXIT_INTERRUPTED, EXIT_OUR_BUG, EXIT_USAGE, HarnessError
+
+_BUGS = "please report this with the traceback above"
+
+
+class _Parser(argparse.ArgumentParser):
+    """Argparse's usage errors in the house form: one sentence, the next command, status 2."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        self.exit(EXIT_USAGE, f"harness: {message}.\n  next: {self.prog} --help\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="harness",
+        description="Which native component ended this Python process, on what evidence, and what to do about it.",
+    )
+    parser.add_argument("--version", action="version", version=f"harness {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+
+    run = commands.add_parser(
+        "run",
+        usage="harness run [options] [--] COMMAND…",
+        help="supervise a command and say truly how it ended",
+        description="Runs COMMAND unchanged, keeps a bounded copy of its output, and reports on stderr how it ended. "
+        "The exit status is the command's own (128+N for signal N); 125, 126 and 127 mean it could not be started.",
+    )
+    run.add_argument("--verdict", metavar="FILE", help="also write the verdict document (JSON) to FILE")
+    run.add_argument(
+        "--cases",
+        metavar="DIR",
+        help="where cases are kept (default: $HARNESS_CASES or your state directory)",
+    )
+    run.add_argument("--keep", action="store_true", help="keep the case of a command that ended well, too")
+    run.add_argument("-q", "--quiet", action="store_true", help="the verdict line only")
+    run.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
+    run.add_argument("words", metavar="COMMAND", nargs=argparse.REMAINDER, help="the command and its arguments")
+
+    doctor = commands.add_parser(
+        "doctor",
+        help="what can be observed on this machine, and how to fix what cannot",
+        description="Exit status: 0 everything works, 11 something is missing, 10 nothing can be captured.",
+    )
+    doctor.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    return parser
+
+
+def find_command(name: str) -> Callable[[argparse.Namespace], int]:
+    if name == "run":
+        from harness.commands.run import run_command
+
+        return run_command
+    from harness.commands.doctor import doctor_command
+
+    return doctor_command
+
+
+def main(words: list[str] | None = None) -> int:
+    parser = build_parser()
+    arguments = parser.parse_args(words)
+    if arguments.command is None:
+        parser.print_help(sys.stderr)
+        return EXIT_USAGE
+    try:
+        return find_command(arguments.command)(arguments)
+    except HarnessError as error:
+        print(f"harness: {error}\n  next: {error.hint}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except Exception:  # noqa: BLE001 (the one place that turns a bug of ours into status 70)
+        import traceback
+
+        traceback.print_exc()
+        print(f"harness: this is a bug in harness; {_BUGS}.", file=sys.stderr)
+        return EXIT_OUR_BUG

@@ -1,0 +1,98 @@
+"""What else it could have been: each usual suspicion with what the evidence says about it.
+
+A suspicion that could not be checked stays open; only a look that was possible and found nothing rules out.
+"""
+
+from __future__ import annotations
+
+import re
+
+from harness.diagnose.matching import Finding
+from harness.diagnose.reading import Reading
+from harness.diagnose.verdict import Hypothesis
+from harness.evidence.model import Statement
+
+_GIB = 1024**3
+_TRACKER = re.compile(r"resource_tracker: There appear to be \d+ leaked")
+_THREAD_VARIABLES = re.compile(r"(OMP|MKL|OPENBLAS|VECLIB|NUMEXPR|BLIS)_(MAXIMUM_)?NUM_THREADS|KMP_\w+")
+_RUNTIME_LOADERS = frozenset(
+    ["torch", "faiss", "numpy", "scipy", "sklearn", "tensorflow", "numba", "lightgbm", "xgboost", "cv2"]
+)
+
+
+def weigh(kind: str, finding: Finding, reading: Reading) -> tuple[Hypothesis, ...]:
+    rows = [_oom(kind, finding, reading), _exception(kind, reading), _openmp(kind, reading)]
+    if reading.last_words(_TRACKER):
+        because = "the warning comes from the resource tracker that outlived a hard death: a consequence"
+        rows.append(Hypothesis("leaked semaphores", "ruled-out", because))
+    rows += [
+        Hypothesis(f"{late.sets} set in the script", "ruled-out", _too_late(late, loader))
+        for late, loader in late_settings(reading.evidence.script)
+    ]
+    return tuple(row for row in rows if row is not None)
+
+
+def late_settings(script: tuple[Statement, ...]) -> list[tuple[Statement, Statement]]:
+    """Thread variables set after the import that loads the runtime which reads them once."""
+    found = []
+    loaders: dict[str, Statement] = {}
+    for statement in script:
+        if statement.imports in _RUNTIME_LOADERS:
+            loaders.setdefault(statement.file, statement)
+        elif statement.sets and _THREAD_VARIABLES.fullmatch(statement.sets) and statement.file in loaders:
+            found.append((statement, loaders[statement.file]))
+    return found
+
+
+def _too_late(setting: Statement, loader: Statement) -> str:
+    name = setting.file.rpartition("/")[2]
+    return (
+        f"{name}:{setting.line} sets it after {name}:{loader.line} imported {loader.imports}, "
+        "and the runtime reads it once, when it is loaded: it had no effect"
+    )
+
+
+def _oom(kind: str, finding: Finding, reading: Reading) -> Hypothesis | None:
+    if kind == "oom-kill":
+        return Hypothesis("oom-kill", "supported", finding.grounds[0].fact)
+    if reading.signame is None:
+        return Hypothesis("oom-kill", "ruled-out", "it ended by itself; the OOM killer sends SIGKILL")
+    peak = _peak_memory(reading)
+    if reading.signame != "SIGKILL":
+        return Hypothesis("oom-kill", "ruled-out", f"it died of {reading.signame}, not of SIGKILL{peak}")
+    evidence = reading.evidence
+    blind = [gap.what for gap in evidence.gaps if gap.what in ("kernel log", "OOM kill counters")]
+    if evidence.oom_kills is None or blind:
+        return Hypothesis("oom-kill", "open", f"could not look at: {', '.join(blind) or 'OOM kill counters'}{peak}")
+    return Hypothesis("oom-kill", "ruled-out", f"no oom_kill event in its control groups, no kernel line{peak}")
+
+
+def _peak_memory(reading: Reading) -> str:
+    culprit = next((process for process in reading.evidence.processes if process.pid == reading.culprit.pid), None)
+    memory = reading.evidence.memory
+    limit = memory.limit_bytes or memory.machine_bytes
+    if culprit is None or culprit.peak_rss_bytes is None or limit is None:
+        return ""
+    return f"; peak memory {culprit.peak_rss_bytes / _GIB:.2f} of {limit / _GIB:.1f} GiB"
+
+
+def _exception(kind: str, reading: Reading) -> Hypothesis | None:
+    if kind == "python-exception" or reading.final is not None:
+        return None
+    if reading.signame is None:
+        return Hypothesis("python-exception", "ruled-out", "no traceback stands at the end of its output")
+    return Hypothesis("python-exception", "ruled-out", f"a signal ended it ({reading.signame}), not an exception")
+
+
+def _openmp(kind: str, reading: Reading) -> Hypothesis | None:
+    if kind == "duplicate-openmp" or reading.signame not in ("SIGABRT", "SIGSEGV", "SIGBUS"):
+        return None
+    flag = reading.evidence.environment.get("KMP_DUPLICATE_LIB_OK")
+    if flag:
+        because = f"KMP_DUPLICATE_LIB_OK={flag} is set: it hides Error #15 and lets such crashes happen instead"
+        return Hypothesis("duplicate-openmp", "open", because)
+    if reading.signame == "SIGABRT":
+        return Hypothesis(
+            "duplicate-openmp", "ruled-out", "a second runtime prints Error #15 before it aborts; none was"
+        )
+    return Hypothesis("duplicate-openmp", "open", "which OpenMP runtimes were loaded was not recorded")

@@ -1,0 +1,241 @@
+"""Evidence in, verdict document out. Pure: the same evidence always gives the same document."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import PurePath
+
+from harness.diagnose.culprit import CRASH_SIGNALS
+from harness.diagnose.differential import weigh
+from harness.diagnose.kinds import KINDS
+from harness.diagnose.lastwords import innermost_user_frame
+from harness.diagnose.matching import Finding, Kind, match
+from harness.diagnose.reading import Reading
+from harness.diagnose.upstream import find_upstream
+from harness.diagnose.verdict import (
+    Component,
+    Document,
+    Frame,
+    Ground,
+    Outcome,
+    ProcessRef,
+    Progress,
+    Remedy,
+    Target,
+    Verdict,
+)
+from harness.evidence.model import Evidence, Gap, Part
+
+_KERNEL_IMAGE = re.compile(r"\[(?P<pid>\d+)\].* in (?P<image>[^\[\s]+)\[")
+_PLUMBING = re.compile(r"(libc|libpthread|ld-linux.*|ld|libstdc\+\+|libgcc_s|libm)[.-]")
+
+
+def judge(evidence: Evidence, case: str | None = None) -> Document:
+    reading = Reading(evidence)
+    kind, finding = decide(reading)
+    return Document(
+        harness=evidence.harness,
+        case=case,
+        target=Target(None, evidence.pid, evidence.argv, evidence.python, evidence.platform),
+        outcome=_outcome(reading),
+        verdict=_verdict(kind, finding, reading),
+        differential=() if kind.name == "clean" else weigh(kind.name, finding, reading),
+        progress=_progress(finding, reading),
+        gaps=(*evidence.gaps, *_missing(kind, reading)),
+    )
+
+
+def decide(reading: Reading) -> tuple[Kind, Finding]:
+    for kind in KINDS:
+        if finding := match(kind, reading):
+            return kind, finding
+    unseen = Kind("exit-nonzero", "", "How it ended was not visible{where}")
+    return unseen, Finding("unknown", "", (), {})
+
+
+def _outcome(reading: Reading) -> Outcome:
+    ending = reading.main.ending if reading.main else reading.culprit.ending
+    signame = reading.signame
+    return Outcome(
+        state="gone" if ending is None else "exited" if ending.signo is None else "died",
+        exit_code=ending.exit_code if ending else None,
+        signal=signame,
+        duration_s=round(reading.evidence.duration_s, 3),
+    )
+
+
+def _verdict(kind: Kind, finding: Finding, reading: Reading) -> Verdict:
+    culprit = reading.culprit
+    frames = reading.python_frames
+    user_frame = innermost_user_frame(frames) if frames else None
+    faulting, component = _images(finding, reading)
+    return Verdict(
+        kind=kind.name,
+        status=finding.status,
+        headline=_headline(kind, finding, reading, user_frame),
+        component=component,
+        faulting_image=faulting,
+        process=ProcessRef(culprit.pid, culprit.role),
+        python_frame=frames[0] if frames else None,
+        user_frame=user_frame,
+        context_frame=reading.context_frame,
+        signature=_signature(kind.name, frames),
+        grounds=(*culprit.grounds, *finding.grounds, *_python_ground(reading), *_setting_grounds(reading)),
+        against=_against(finding, reading),
+        upstream=find_upstream(kind.name, reading),
+        remedies=tuple(_fill_in(remedy, reading) for remedy in kind.remedies),
+        next=kind.next,
+    )
+
+
+def _headline(kind: Kind, finding: Finding, reading: Reading, user_frame: Frame | None) -> str:
+    words = {
+        "detail": finding.detail,
+        "after": f": {finding.detail}" if finding.detail else "",
+        "where": _where(reading, user_frame),
+        "signal": reading.signame or "a signal",
+        "sender": _sender(reading),
+        **finding.groups,
+    }
+    return " ".join(kind.headline.format_map(words).split())
+
+
+def _where(reading: Reading, user_frame: Frame | None) -> str:
+    culprit = reading.culprit
+    who = ""
+    if culprit.role != "main":
+        who = f" in {culprit.role} process {culprit.pid}" if culprit.pid else f" in a {culprit.role} process"
+    if user_frame is not None:
+        return f"{who}, {'in' if reading.final else 'while Python was in'} {user_frame.place}"
+    if reading.context_frame is not None:
+        return f"{who}, on a thread without Python, while the main thread was in {reading.context_frame.place}"
+    return who
+
+
+def _sender(reading: Reading) -> str:
+    for passed in reversed(reading.evidence.signals):
+        if passed.signame == reading.signame and passed.passed_on:
+            command = f" ({passed.sender})" if passed.sender else ""
+            return f", sent to harness by process {passed.sender_pid}{command} and passed on"
+    return ""
+
+
+def _images(finding: Finding, reading: Reading) -> tuple[Component | None, Component | None]:
+    """(faulting image, component), as far as a message or the kernel names them."""
+    if image := finding.groups.get("second") or finding.groups.get("image"):
+        return None, Component(None, None, image, None)
+    for line in reading.evidence.kernel:
+        named = _KERNEL_IMAGE.search(line.text)
+        if named and (reading.is_log or int(named["pid"]) == reading.culprit.pid):
+            faulting = Component(None, None, named["image"], None)
+            return faulting, None if _PLUMBING.match(PurePath(named["image"]).name) else faulting
+    return None, None
+
+
+def _signature(kind: str, frames: tuple[Frame, ...] | None) -> str | None:
+    """Equal for deaths of one kind at one place, whatever the line numbers and directories."""
+    if not frames:
+        return None
+    stack = [f"{PurePath(frame.file).name}:{frame.function}" for frame in frames]
+    return hashlib.sha256("\n".join([kind, *stack]).encode()).hexdigest()[:12]
+
+
+def _python_ground(reading: Reading) -> tuple[Ground, ...]:
+    if reading.dump is None or reading.dump.signame is None:
+        return ()
+    count = len(reading.dump.threads)
+    return (Ground(f"Python stack of {count} thread{'s' * (count != 1)} (faulthandler)", str(reading.dump.place)),)
+
+
+def _setting_grounds(reading: Reading) -> tuple[Ground, ...]:
+    """The flag that hides a duplicate runtime, wherever it was set."""
+    name = "KMP_DUPLICATE_LIB_OK"
+    grounds = [
+        Ground(
+            f"{name}={statement.value} is set: unsafe, it hides the fault",
+            f"{statement.file}:{statement.line}",
+        )
+        for statement in reading.evidence.script
+        if statement.sets == name
+    ]
+    if value := reading.evidence.environment.get(name):
+        grounds.append(Ground(f"{name}={value} is set: unsafe, it hides the fault", "environment"))
+    return tuple(grounds)
+
+
+def _against(finding: Finding, reading: Reading) -> tuple[str, ...]:
+    against = []
+    culprit = reading.culprit
+    if not culprit.linked:
+        against.append(f"nothing says that the end of process {culprit.pid} is why the command failed")
+    if finding.status == "supported" and finding.grounds and not reading.is_log and reading.signame:
+        against.append("another process could have printed the text that names the cause")
+    if reading.exit_code == 0:
+        against += [
+            f"process {process.pid} died of {process.ending.signame}, yet the command went on and ended with 0"
+            for process in reading.evidence.processes
+            if process.ending is not None and process.ending.signame in CRASH_SIGNALS
+        ]
+    return tuple(against)
+
+
+def _fill_in(remedy: Remedy, reading: Reading) -> Remedy:
+    command = reading.command or "COMMAND"
+    verify = remedy.verify.replace("{command}", command) if remedy.verify else None
+    return Remedy(remedy.do.replace("{command}", command), remedy.safe, remedy.why, verify)
+
+
+def _missing(kind: Kind, reading: Reading) -> tuple[Gap, ...]:
+    gaps = []
+    if reading.signame in CRASH_SIGNALS:
+        why = "this version sees the exit status, the output and the kernel's line, not the dying process itself"
+        fix = f"gdb -batch -ex run -ex 'thread apply all bt' --args {reading.command or 'COMMAND'}"
+        gaps.append(Gap("native stack", why, fix))
+        if reading.python_frames is None:
+            gaps.append(Gap("Python stack", "no faulthandler text of this death is in the output", None))
+    if kind.name == "duplicate-openmp":
+        gaps.append(Gap("owners of the two runtimes", "the message names the files, not the packages they belong to"))
+    if not reading.culprit.seen and reading.culprit.role != "main":
+        gaps.append(
+            Gap(
+                "status of that process",
+                "its parent collected it before we could; the signal is its parent's word",
+            )
+        )
+    return tuple(gaps)
+
+
+def _progress(finding: Finding, reading: Reading) -> Progress | None:
+    """The last real line before the death's own text, and a progress bar only as what it is."""
+    best: tuple[float, str] | None = None
+    drawn: str | None = None
+    for transcript in reading.transcripts:
+        for part in transcript.parts:
+            for number in range(_first_death_line(part, finding, reading)):
+                text = part.lines[number].strip()
+                if not text:
+                    continue
+                is_last = number == len(part.lines) - 1
+                if number in part.redrawn or (is_last and part.unfinished):
+                    drawn = text
+                    continue
+                drawn = None
+                time_s = part.times_s[number]
+                if best is None or (time_s or 0.0) >= best[0]:
+                    best = (time_s or 0.0, text)
+    if best is None and drawn is None:
+        return None
+    ended_s = reading.culprit.ended_s
+    age = round(max(0.0, ended_s - best[0]), 1) if best and ended_s is not None else None
+    return Progress(None, None, best[1] if best else None, age, unfinished_line=drawn)
+
+
+def _first_death_line(part: Part, finding: Finding, reading: Reading) -> int:
+    """Where the death's own words begin: not a line of the program's."""
+    places = [dump.place for dump in reading.dumps] + [traceback.place for traceback in reading.tracebacks]
+    places += [notice.place for notice in reading.notices]
+    sources = [ground.source.rpartition(":") for ground in finding.grounds]
+    numbers = [place.number - 1 for place in places if place.file == part.file]
+    numbers += [int(number) - 1 for file, _, number in sources if file == part.file]
+    return min(numbers, default=len(part.lines))

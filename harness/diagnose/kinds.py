@@ -1,0 +1,488 @@
+"""The kinds of death, in the order in which they are tried: the first row that matches is the verdict.
+
+One row says it all: what it means, which text is its sign (with a recorded sample each), which signals, the sentence,
+the remedies. To add a kind, add a row here, a scenario in tests/zoo and a row in the README.
+"""
+
+from __future__ import annotations
+
+import re
+
+from harness.diagnose.matching import Finding, Kind, marker
+from harness.diagnose.reading import Reading
+from harness.diagnose.verdict import Ground, Remedy, Status
+
+
+def _oom_kill(reading: Reading) -> Finding | None:
+    """Only the kernel's or the control group's own word counts."""
+    pids = {str(reading.culprit.pid)} if not reading.is_log else set()
+    for line in reading.evidence.kernel:
+        named = re.search(r"(?:oom-kill:.*\bpid=|Killed process )(\d+)", line.text)
+        if named and (reading.is_log or named[1] in pids):
+            ground = Ground(f"kernel: {line.text[:160]}", line.source)
+            return Finding("established", f"pid {named[1]}", (ground,), {})
+    counted = [count for count in reading.evidence.oom_kills or () if count.kills > 0]
+    if counted and reading.signame == "SIGKILL":
+        ground = Ground(f"oom_kill rose by {counted[0].kills} during the run", counted[0].cgroup)
+        return Finding("established", f"pid {reading.culprit.pid}", (ground,), {})
+    return None
+
+
+def _python_fatal(reading: Reading) -> Finding | None:
+    dump = reading.dump
+    if dump is None or dump.signame is not None or reading.signame not in ("SIGABRT", None):
+        return None
+    status: Status = "supported" if reading.is_log else "established"
+    ground = Ground(f"the interpreter printed: Fatal Python error: {dump.title}", str(dump.place))
+    return Finding(status, dump.title, (ground,), {})
+
+
+_NUMPY_IMPORT = re.compile(r"numpy\.core\.multiarray failed to import|_ARRAY_API not found")
+_NUMPY_BANNER = re.compile(r"compiled using NumPy (?P<built>\S+) cannot be run in\s+NumPy (?P<found>\S+)")
+_PACKAGE = re.compile(r"/(?:site|dist)-packages/(?P<package>[^/.]+)")
+
+
+def _numpy_abi(reading: Reading) -> Finding | None:
+    """NumPy's banner alone is a warning; with the failed import as the uncaught exception it is the cause."""
+    if reading.final is None or not _NUMPY_IMPORT.search(reading.chain):
+        return None
+    packages = (_PACKAGE.search(frame.file) for frame in reading.final.frames)
+    module = next((found["package"] for found in packages if found), "a module")
+    grounds = [Ground(f"uncaught {reading.final.sentence}", str(reading.final.end))]
+    detail = f"{module} failed to import NumPy's C interface"
+    if seen := reading.last_words(_NUMPY_BANNER):
+        banner, place = seen
+        detail = f"{module} was compiled for NumPy {banner['built']} and found NumPy {banner['found']}"
+        grounds.append(Ground(" ".join(banner[0].split()), str(place)))
+    return Finding("supported" if reading.is_log else "established", detail, tuple(grounds), {})
+
+
+def _kernel_signal(reading: Reading) -> Finding | None:
+    """A kernel log without a process of ours: the line itself is the evidence."""
+    for line in reading.evidence.kernel:
+        found = re.search(r"(?P<name>\S+)\[(?P<pid>\d+)\]:? segfault at", line.text)
+        if found and reading.is_log:
+            return Finding("established", "", (Ground(f"kernel: {line.text[:160]}", line.source),), {})
+    return None
+
+
+def _python_exception(reading: Reading) -> Finding | None:
+    final = reading.final
+    if final is None:
+        return None
+    certain = not reading.is_log and final.thread is None and reading.is_last_word(final)
+    where = f"in thread {final.thread}: " if final.thread else ""
+    ground = Ground(f"uncaught {where}{final.sentence}", str(final.end))
+    return Finding("established" if certain else "supported", where + final.sentence, (ground,), {})
+
+
+def _exit_nonzero(reading: Reading) -> Finding | None:
+    if reading.exit_code is None:
+        return None
+    return Finding("supported" if reading.is_log else "established", f"exit status {reading.exit_code}", (), {})
+
+
+def _clean(reading: Reading) -> Finding | None:
+    return Finding("established", "", (), {}) if reading.exit_code == 0 else None
+
+
+_ONE_RUNTIME = Remedy(
+    do="Load one OpenMP runtime per process: install both packages from one distributor (for example conda-forge), or "
+    "keep the two libraries in separate processes.",
+    safe=True,
+    why="two copies keep two thread tables; whichever starts second aborts, hangs or crashes",
+    verify="harness run -- {command}",
+)
+_NEVER_THE_FLAG = Remedy(
+    do="KMP_DUPLICATE_LIB_OK=TRUE",
+    safe=False,
+    why="it hides the fault: the abort becomes a hang, a crash or wrong numbers (pytorch#78490, faiss#1977)",
+)
+_NATIVE_STACK = Remedy(
+    do="Get the native stack: gdb -batch -ex run -ex 'thread apply all bt' --args {command}",
+    safe=True,
+    why="it names the library and function, which the exit status and the Python stack cannot",
+)
+_HEAP_CHECK = Remedy(
+    do="Find the first bad write, not the place that noticed it: valgrind --error-limit=no {command}",
+    safe=True,
+    why="heap damage is detected long after it was done; the library that aborts is often innocent",
+    verify="harness run -- {command}",
+)
+KINDS: tuple[Kind, ...] = (
+    Kind(
+        "oom-kill",
+        "the kernel, a control group or an OOM daemon killed it for memory, and says so",
+        "Killed by the kernel for lack of memory ({detail}){where}",
+        rule=_oom_kill,
+        remedies=(
+            Remedy(
+                do="Lower the peak (smaller batches, fewer workers, memory-mapped data) or raise the limit.",
+                safe=True,
+                why="the kernel names this process as the one it killed",
+                verify="harness run -- {command}",
+            ),
+        ),
+    ),
+    Kind(
+        "duplicate-openmp",
+        "two OpenMP runtimes in one process; the second one aborted (OMP Error #15)",
+        "Two OpenMP runtimes in one process: {second} started while {first} was already running, and aborted{where}",
+        markers=(
+            marker(
+                r"OMP: Error #15: Initializing (?P<second>\S+), but found (?P<first>\S+) already initialized",
+                "SIGABRT",
+                "omp15_linux_libomp_so.txt",
+            ),
+        ),
+        remedies=(_ONE_RUNTIME, _NEVER_THE_FLAG),
+    ),
+    Kind(
+        "allocation-failure",
+        "memory was refused: MemoryError, bad_alloc, device out of memory",
+        "Memory was refused: {detail}{where}",
+        markers=(
+            marker(r"[\w.]*MemoryError(?:: .*)?", "exception", "python_oom_malloc_memoryerror.txt"),
+            marker(r"DefaultCPUAllocator: .*?bytes", "exception SIGABRT", "torch_cpu_alloc_fail.txt"),
+            marker(r"[\w.]*OutOfMemoryError: .*", "exception", "torch.OutOfMemoryError: CUDA out of memory."),
+            marker(
+                r"MPS backend out of memory.*",
+                "exception",
+                "RuntimeError: MPS backend out of memory (MPS allocated)",
+            ),
+            marker(r"instance of 'std::bad_alloc'", "SIGABRT", "instance of 'std::bad_alloc'"),
+            marker(r"std::bad_alloc", "exception", "MemoryError: std::bad_alloc"),
+            marker(
+                r"OpenBLAS error: Memory allocation .*failed.*",
+                "exit",
+                "OpenBLAS error: Memory allocation still failed",
+            ),
+        ),
+        remedies=(
+            Remedy(
+                do="Compare the size that was asked for with the limit: ulimit -v, the control group, free memory.",
+                safe=True,
+                why="an allocation that is refused is not an OOM kill: the process was told no and gave up itself",
+                verify="harness run -- {command}",
+            ),
+        ),
+    ),
+    Kind(
+        "shared-memory-full",
+        "/dev/shm had no room left",
+        "Shared memory (/dev/shm) is full: {detail}{where}",
+        markers=(
+            marker(
+                r"unable to (?:allocate|write|open).*shared memory.*No space left on device",
+                "exception SIGABRT",
+                "dataloader_shm_enospc_new_torch.txt",
+            ),
+            marker(
+                r"No space left on device: '/dev/shm/[^']*'",
+                "exception",
+                "No space left on device: '/dev/shm/x'",
+            ),
+        ),
+        remedies=(
+            Remedy(
+                do="Give the container more shared memory (docker run --shm-size=8g) or use fewer DataLoader workers.",
+                safe=True,
+                why="DataLoader workers pass batches through /dev/shm",
+                verify="harness run -- {command}",
+            ),
+        ),
+    ),
+    Kind(
+        "resource-limit",
+        "a limit was hit: CPU time, file size, threads, open files, disk",
+        "A resource limit was hit: {detail}{where}",
+        markers=(
+            marker(r"libgomp: Thread creation failed: .*", "exit SIGABRT", "libgomp_thread_creation_failed.txt"),
+            marker(
+                r"OpenBLAS blas_thread_init: pthread_create failed.*",
+                "exit exception",
+                "OpenBLAS blas_thread_init: pthread_create failed for thread 3 of 8",
+            ),
+            marker(
+                r"OMP: Error #34: .*",
+                "exit SIGABRT",
+                "OMP: Error #34: System unable to allocate necessary resources for OMP thread:",
+            ),
+            marker(r"can't start new thread", "exception", "RuntimeError: can't start new thread"),
+            marker(r"\[Errno 24\] .*", "exception", "OSError: [Errno 24] Too many open files: 'x'"),
+            marker(r"\[Errno 27\] .*", "exception", "OSError: [Errno 27] File too large"),
+            marker(r"\[Errno 28\] .*", "exception", "OSError: [Errno 28] No space left on device"),
+        ),
+        signals={"SIGXCPU": "CPU time (SIGXCPU; ulimit -t)", "SIGXFSZ": "file size (SIGXFSZ; ulimit -f)"},
+        remedies=(
+            Remedy(
+                do="Look at the limits it ran with (ulimit -a) and raise the one named, or use less of it.",
+                safe=True,
+                why="the limit ended it, not a fault in a library",
+                verify="harness run -- {command}",
+            ),
+        ),
+    ),
+    Kind(
+        "device-assert",
+        "an assertion on the device or in its driver failed (CUDA, MPS, Metal)",
+        "A device assertion failed: {detail}{where}",
+        markers=(
+            marker(
+                r"\S+\.cuh?:\d+: .*Assertion `.*?` failed",
+                "SIGABRT exception exit",
+                "synth/cuda_device_side_assert.txt",
+            ),
+            marker(
+                r"CUDA error: device-side assert triggered",
+                "exception SIGABRT",
+                "synth/cuda_device_side_assert.txt",
+            ),
+            marker(
+                r"(?:MPS|Metal|MTL)\w*\.mm?:\d+: failed assertion .*",
+                "SIGABRT",
+                "synth/mps_ndarray_failed_assertion.txt",
+            ),
+        ),
+        remedies=(
+            Remedy(
+                do="Run it once with CUDA_LAUNCH_BLOCKING=1, or on the CPU, to get the Python line of the operation.",
+                safe=True,
+                why="device work is asynchronous: the line in the traceback is where the error was noticed, not made",
+                verify="CUDA_LAUNCH_BLOCKING=1 harness run -- {command}",
+            ),
+        ),
+    ),
+    Kind(
+        "collective-failure",
+        "a collective operation (NCCL, gloo) timed out or lost a peer",
+        "A collective operation failed: {detail}{where}",
+        markers=(
+            marker(
+                r"Watchdog caught collective operation timeout: \w+\([^)]*\)",
+                "SIGABRT exception",
+                "synth/nccl_watchdog_timeout.txt",
+            ),
+            marker(
+                r"gloo/\S+\] (?:Timed out waiting .*|Connection closed by peer.*|Connection reset.*)",
+                "exception SIGABRT",
+                "gloo_allreduce_timeout.txt",
+            ),
+            marker(
+                r"Dist(?:Backend|Network|Store)Error: .*",
+                "exception",
+                "torch.distributed.DistNetworkError: The client socket has timed out",
+            ),
+        ),
+        remedies=(
+            Remedy(
+                do="Look at the ranks that did not arrive: one of them is dead, slow or in other code.",
+                safe=True,
+                why="the rank that reports the timeout is the one that waited, not the one that failed",
+            ),
+        ),
+    ),
+    Kind(
+        "abi-mismatch",
+        "a compiled module does not fit the library it is loaded with",
+        "A compiled module does not fit what it is loaded with: {detail}{where}",
+        markers=(
+            marker(
+                r"(?:(?P<image>\S+): )?undefined symbol: \S+",
+                "exception",
+                "OSError: ./x.so: undefined symbol: zoo_missing",
+            ),
+            marker(
+                r"numpy\.(?:dtype|ndarray|ufunc) size changed.*",
+                "exception",
+                "ValueError: numpy.dtype size changed, may indicate binary incompatibility.",
+            ),
+            marker(
+                r"compiled against (?:API|ABI) version.*",
+                "exception",
+                "RuntimeError: module was compiled against ABI version 0x1000009",
+            ),
+            marker(
+                r"version `(?:GLIBC|GLIBCXX|CXXABI)_[\d.]+' not found",
+                "exception exit",
+                "version `GLIBC_2.34' not found",
+            ),
+            marker(
+                r"Symbol not found: \S+",
+                "exception",
+                "ImportError: dlopen(x.so): Symbol not found: __ZN3c105ErrorC1E",
+            ),
+        ),
+        rule=_numpy_abi,
+        remedies=(
+            Remedy(
+                do="Install versions built for each other: upgrade the module, or hold back what it was built against.",
+                safe=True,
+                why="the module was compiled for another version than the one it found",
+                verify="harness run -- {command}",
+            ),
+        ),
+    ),
+    Kind(
+        "python-fatal",
+        "the interpreter itself gave up (Py_FatalError)",
+        "The Python interpreter gave up: {detail}{where}",
+        rule=_python_fatal,
+        remedies=(_NATIVE_STACK,),
+    ),
+    Kind(
+        "memory-corruption",
+        "the heap or the stack was found damaged (glibc, stack protector, FORTIFY)",
+        "Memory was found damaged: {detail}{where}",
+        markers=(
+            marker(
+                r"free\(\): (?:double free detected in tcache \d|invalid (?:pointer|size|next size).*)",
+                "SIGABRT",
+                "glibc_free_invalid_pointer.txt",
+            ),
+            marker(r"double free or corruption \(.*?\)", "SIGABRT", "glibc_double_free_or_corruption_prev.txt"),
+            marker(r"munmap_chunk\(\): invalid pointer", "SIGABRT", "glibc_munmap_chunk_invalid_pointer.txt"),
+            marker(
+                r"(?:malloc|realloc|malloc_consolidate)\(\): (?:invalid|unsorted|corrupted|unaligned|mismatching).*",
+                "SIGABRT",
+                "malloc(): invalid size (unsorted)",
+            ),
+            marker(
+                r"corrupted (?:size vs\. prev_size|double-linked list).*",
+                "SIGABRT",
+                "corrupted size vs. prev_size",
+            ),
+            marker(
+                r"\*\*\* (?:stack smashing|buffer overflow) detected \*\*\*",
+                "SIGABRT",
+                "glibc_stack_smashing.txt",
+            ),
+            marker(
+                r"pointer being freed was not allocated",
+                "SIGABRT",
+                "error for object 0x1: pointer being freed was not allocated",
+            ),
+        ),
+        remedies=(_HEAP_CHECK,),
+    ),
+    Kind(
+        "cpp-exception",
+        "a C++ exception reached no handler (std::terminate)",
+        "A C++ exception was not caught: {detail}{where}",
+        markers=(
+            marker(
+                r"terminate called after throwing an instance of '[^']+'(?:\n  what\(\):  .*)?",
+                "SIGABRT",
+                "cxx_terminate_runtime_error.txt",
+            ),
+            marker(
+                r"terminate called without an active exception",
+                "SIGABRT",
+                "cxx_terminate_no_active_exception.txt",
+            ),
+            marker(
+                r"libc\+\+abi(?:\.dylib)?: terminating.*",
+                "SIGABRT",
+                "libc++abi: terminating due to uncaught exception of type std::runtime_error: x",
+            ),
+        ),
+        remedies=(_NATIVE_STACK,),
+    ),
+    Kind(
+        "abort",
+        "it ended itself with abort() (SIGABRT)",
+        "Aborted (SIGABRT){after}{where}",
+        markers=(
+            marker(r"\S+:\d+: .*Assertion `.*' failed\.", "SIGABRT", "cxx_assert.txt"),
+            marker(r"OMP: Error #(?!15:|34:)\d+: .*", "SIGABRT SIGSEGV", "synth/omp179_macos_mutex_init.txt"),
+            marker(
+                r"objc\[\d+\]: .*when fork\(\) was called\. We cannot safely call it.*",
+                "SIGABRT SIGTRAP",
+                "synth/objc_fork_crash.txt",
+            ),
+            marker(r"Intel MKL FATAL ERROR: .*", "SIGABRT", "synth/mkl_fatal_cannot_load.txt"),
+        ),
+        signals={"SIGABRT": ""},
+        remedies=(_NATIVE_STACK,),
+    ),
+    Kind(
+        "segfault",
+        "invalid memory access (SIGSEGV)",
+        "Segmentation fault (SIGSEGV){where}",
+        signals={"SIGSEGV": ""},
+        rule=_kernel_signal,
+        remedies=(_NATIVE_STACK,),
+    ),
+    Kind(
+        "bus-error",
+        "memory that could not be delivered (SIGBUS)",
+        "Bus error (SIGBUS){where}",
+        signals={"SIGBUS": ""},
+        remedies=(_NATIVE_STACK,),
+    ),
+    Kind(
+        "illegal-instruction",
+        "an instruction this CPU does not have (SIGILL)",
+        "Illegal instruction (SIGILL){where}",
+        signals={"SIGILL": ""},
+        remedies=(_NATIVE_STACK,),
+    ),
+    Kind(
+        "arithmetic",
+        "integer division by zero or overflow (SIGFPE)",
+        "Arithmetic fault (SIGFPE){where}",
+        signals={"SIGFPE": ""},
+        remedies=(_NATIVE_STACK,),
+    ),
+    Kind(
+        "trap",
+        "a breakpoint or trap instruction (SIGTRAP)",
+        "Trap (SIGTRAP){where}",
+        signals={"SIGTRAP": ""},
+        remedies=(_NATIVE_STACK,),
+    ),
+    Kind(
+        "bad-syscall",
+        "a system call a filter forbids (SIGSYS)",
+        "Forbidden system call (SIGSYS){where}",
+        signals={"SIGSYS": ""},
+        remedies=(_NATIVE_STACK,),
+    ),
+    Kind(
+        "terminated",
+        "ended by SIGTERM or SIGHUP from outside",
+        "Terminated by {signal}{sender}{where}",
+        signals={"SIGTERM": "", "SIGHUP": ""},
+    ),
+    Kind(
+        "interrupted",
+        "ended by Ctrl-C (SIGINT)",
+        "Interrupted by SIGINT (Ctrl-C){sender}{where}",
+        markers=(marker(r"^KeyboardInterrupt", "exception", "KeyboardInterrupt"),),
+        signals={"SIGINT": ""},
+    ),
+    Kind(
+        "killed",
+        "ended by SIGKILL, with no proof of who sent it or why",
+        "Killed by SIGKILL{where}; nothing that was seen says who sent it, or why",
+        signals={"SIGKILL": ""},
+        remedies=(
+            Remedy(
+                do="Ask who may send SIGKILL here: an OOM killer, a scheduler's limit, a watchdog, a person.",
+                safe=True,
+                why="SIGKILL leaves no trace in the process itself",
+                verify="harness run -- {command}",
+            ),
+        ),
+    ),
+    Kind("python-exception", "an exception that nothing caught", "{detail}{where}", rule=_python_exception),
+    Kind(
+        "exit-nonzero",
+        "it chose to leave with a non-zero status",
+        "The command left with {detail}{where}",
+        rule=_exit_nonzero,
+    ),
+    Kind("clean", "it ended with status 0", "The command ended with status 0", rule=_clean, ends_well=True),
+)
+
+NAMES = tuple(kind.name for kind in KINDS)

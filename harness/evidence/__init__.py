@@ -1,0 +1,1 @@
+"""Facts: frozen, typed, each with its source. No judgement here."""

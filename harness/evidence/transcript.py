@@ -1,0 +1,82 @@
+"""The kept output of a channel as lines with times, the way a person at the terminal saw it.
+
+Reads the files a relay wrote; does not interpret what the lines say.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from pathlib import Path
+
+from harness.evidence.model import Part, Transcript
+
+_ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+
+
+def read_transcript(directory: Path, name: str, started_ns: int) -> Transcript:
+    parts = [
+        _read_part(directory / file, started_ns)
+        for file in (f"{name}.log", f"{name}.tail.old", f"{name}.tail")
+        if (directory / file).exists()
+    ]
+    return Transcript(name=name, parts=tuple(parts))
+
+
+def part_from_text(file: str, text: str) -> Part:
+    """A log somebody handed over: lines without times."""
+    lines, redrawn = _visible_lines(text)
+    return Part(file=file, lines=lines, times_s=(None,) * len(lines), redrawn=redrawn)
+
+
+def clean_for_terminal(text: str) -> str:
+    """Without escape sequences and control characters: output of a process is untrusted text."""
+    return _CONTROLS.sub("", _ESCAPES.sub("", text))
+
+
+def _read_part(path: Path, started_ns: int) -> Part:
+    raw = path.read_bytes()
+    lines, redrawn = _visible_lines(raw.decode("utf-8", "replace"))
+    marks = _read_marks(path.with_name(path.name + ".times"))
+    return Part(
+        file=path.name,
+        lines=lines,
+        times_s=_line_times(raw, len(lines), marks, started_ns),
+        redrawn=redrawn,
+        unfinished=bool(raw) and not raw.endswith(b"\n"),
+    )
+
+
+def _visible_lines(text: str) -> tuple[tuple[str, ...], frozenset[int]]:
+    lines, redrawn = [], set()
+    for number, line in enumerate(text.removesuffix("\n").split("\n") if text else []):
+        _, drawn_over, shown = line.rstrip("\r").rpartition("\r")
+        if drawn_over:
+            redrawn.add(number)
+        lines.append(clean_for_terminal(shown))
+    return tuple(lines), frozenset(redrawn)
+
+
+def _read_marks(path: Path) -> list[tuple[int, int]]:
+    """(offset, nanoseconds) pairs; a torn last line (relay killed, disk full) is left out."""
+    if not path.exists():
+        return []
+    fields = (line.split() for line in path.read_text().splitlines(keepends=True) if line.endswith("\n"))
+    return [(int(offset), int(time_ns)) for offset, time_ns in fields]
+
+
+def _line_times(raw: bytes, count: int, marks: list[tuple[int, int]], started_ns: int) -> tuple[float | None, ...]:
+    """When the last byte of each line arrived, to the mark before it."""
+    if not marks:
+        return (None,) * count
+    first_offset = marks[0][0]
+    offsets = [offset for offset, _ in marks]
+    times: list[float | None] = []
+    end = -1
+    for _ in range(count):
+        newline = raw.find(b"\n", end + 1)
+        end = len(raw) if newline == -1 else newline
+        mark = bisect_right(offsets, first_offset + max(end - 1, 0)) - 1
+        times.append((marks[mark][1] - started_ns) / 1e9)
+    return tuple(times)

@@ -1,0 +1,36 @@
+"""The native library, loaded through cffi; refuses one that was built from another header.
+
+Does not build it: that is `native/build.py`, run by pip.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from harness.errors import HarnessError
+
+LIBRARY = Path(__file__).with_name("libharness.dylib" if sys.platform == "darwin" else "libharness.so")
+REINSTALL = "pip install --force-reinstall native-harness"
+
+
+@cache
+def load() -> tuple[Any, Any]:
+    """Returns (ffi, lib). The ABI module is generated from native/harness.h when the package is built."""
+    try:
+        from harness._abi import ffi
+
+        lib: Any = ffi.dlopen(str(LIBRARY))
+    except (ImportError, OSError) as error:
+        raise HarnessError(f"The native library cannot be loaded: {error}", hint=REINSTALL) from error
+    for struct in ("harness_signal", "harness_process", "harness_channel", "harness_bounds"):
+        expected, actual = ffi.sizeof(f"struct {struct}"), lib.harness_size(struct.encode())
+        if lib.harness_abi() != lib.HARNESS_ABI or expected != actual:
+            raise HarnessError(
+                f"{LIBRARY.name} was built from another version of its header "
+                f"({struct}: {actual} bytes, expected {expected}).",
+                hint=REINSTALL,
+            )
+    return ffi, lib

@@ -1,0 +1,39 @@
+"""The JSON Schemas of every document, generated from its type. `python -m harness.report.schemas` rewrites the files.
+
+They ship in harness/schemas; a test compares them with what this module generates.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness.diagnose import kinds
+from harness.diagnose.health import Doctor
+from harness.diagnose.verdict import Document
+from harness.evidence.model import Evidence
+
+DIRECTORY = Path(__file__).parents[1] / "schemas"
+_TYPES = {"verdict": Document, "evidence": Evidence, "doctor": Doctor}
+
+
+def build_schemas() -> dict[str, str]:
+    """File name and text of each schema."""
+    return {f"{name}-1.json": json.dumps(_build(name), indent=1, sort_keys=True) + "\n" for name in _TYPES}
+
+
+def _build(name: str) -> dict[str, Any]:
+    schema = msgspec.json.schema(_TYPES[name])
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["title"] = f"harness.{name}/1"
+    if "Verdict" in schema["$defs"]:  # the list of kinds is closed, and its one place is the table
+        schema["$defs"]["Verdict"]["properties"]["kind"]["enum"] = list(kinds.NAMES)
+    return schema
+
+
+if __name__ == "__main__":
+    for file, text in build_schemas().items():
+        (DIRECTORY / file).write_text(text)

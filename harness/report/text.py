@@ -1,0 +1,139 @@
+"""The report for a terminal: verdict first, next step last, wrapped, plain words, readable at 2 a.m.
+
+Order as in DESIGN section 5. Does not decide anything.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import textwrap
+from typing import TypedDict
+
+from harness.diagnose.verdict import Component, Document, Hypothesis, Remedy
+from harness.evidence.transcript import clean_for_terminal
+
+_LABEL = 11
+_ONE_LINERS = frozenset({"python-exception", "interrupted", "exit-nonzero", "clean"})
+_BOLD, _RED, _DIM, _OFF = "\x1b[1m", "\x1b[31m", "\x1b[2m", "\x1b[0m"
+
+
+def render(document: Document, *, width: int, color: bool) -> str:
+    """The whole report, or one line where one line says it all."""
+    lines = [_verdict_line(document, width, color)]
+    if document.verdict.kind in _ONE_LINERS and document.verdict.process.role == "main":
+        if document.verdict.kind == "exit-nonzero":
+            lines += _rows("output", _last_output(document), width, color)
+        lines += _rows("case", [document.case] if document.case else [], width, color)
+        return "\n".join(lines) + "\n"
+    verdict = document.verdict
+    lines += _rows("component", _component(verdict.component, verdict.faulting_image), width, color)
+    lines += _rows("process", _process(document), width, color)
+    lines += _rows("grounds", [f"{ground.fact}  [{ground.source}]" for ground in verdict.grounds], width, color)
+    lines += _rows("against", verdict.against, width, color)
+    lines += _rows("not seen", [f"{gap.what}: {gap.why}" for gap in document.gaps], width, color)
+    lines += _rows("ruled out", _hypotheses(document.differential, "ruled-out"), width, color)
+    lines += _rows("still open", _hypotheses(document.differential, "open"), width, color)
+    lines += _rows("output", _last_output(document), width, color)
+    lines += _rows("known as", [f"{known.ref}: {known.why}" for known in verdict.upstream], width, color)
+    lines += _rows("do", [_remedy(remedy) for remedy in verdict.remedies if remedy.safe], width, color)
+    lines += _rows("do not", [_remedy(remedy) for remedy in verdict.remedies if not remedy.safe], width, color)
+    verify = dict.fromkeys(remedy.verify for remedy in verdict.remedies if remedy.verify)
+    lines += _rows("verify", list(verify), width, color)
+    lines += _rows("next", [verdict.next] if verdict.next else [], width, color)
+    lines += _rows("case", [document.case] if document.case else [], width, color)
+    return "\n".join(lines) + "\n"
+
+
+class Look(TypedDict):
+    width: int
+    color: bool
+
+
+def look_of(fd: int) -> Look:
+    """As wide and as coloured as what `fd` leads to can show."""
+    terminal = os.isatty(fd)
+    width = min(shutil.get_terminal_size((110, 0)).columns, 110) if terminal else 110
+    return Look(width=max(width, 40), color=terminal and "NO_COLOR" not in os.environ)
+
+
+def verdict_line(document: Document) -> str:
+    verdict = document.verdict
+    return clean_for_terminal(f"harness: {verdict.headline}  [{verdict.kind}, {verdict.status}]")
+
+
+def _verdict_line(document: Document, width: int, color: bool) -> str:
+    text = "\n".join(textwrap.wrap(verdict_line(document), width, subsequent_indent="  ", break_on_hyphens=False))
+    return f"{_BOLD}{_RED}{text}{_OFF}" if color else text
+
+
+def _rows(label: str, texts: list[str] | tuple[str, ...], width: int, color: bool) -> list[str]:
+    """A label on the first line, everything else under it."""
+    lines = []
+    for index, text in enumerate(texts):
+        head = f"  {label if index == 0 else '':<{_LABEL}}"
+        wrapped = textwrap.wrap(
+            clean_for_terminal(text),
+            width,
+            initial_indent=head,
+            subsequent_indent=" " * len(head),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        if color and wrapped:
+            wrapped[0] = f"{_DIM}{head}{_OFF}{wrapped[0][len(head) :]}"
+        lines += wrapped
+    return lines
+
+
+def _component(component: Component | None, faulting: Component | None) -> list[str]:
+    def name(image: Component) -> str:
+        owner = f" ({image.distribution} {image.version or ''})".replace(" )", ")") if image.distribution else ""
+        return f"{image.image}{owner}"
+
+    rows = [name(component)] if component else []
+    if faulting and faulting != component:
+        rows.append(f"faulting image: {name(faulting)}")
+    return rows
+
+
+def _process(document: Document) -> list[str]:
+    process, target = document.verdict.process, document.target
+    python = f", Python {target.python}" if target.python else ""
+    outcome = document.outcome
+    command = f"the command ended with exit status {outcome.exit_code}" if outcome.exit_code is not None else ""
+    if process.role == "main":
+        return [f"pid {process.pid}{python}, after {_duration(outcome.duration_s or 0.0)}"] if process.pid else []
+    return [f"{process.role} {process.pid or '(pid unknown)'}{python}; {command}"]
+
+
+def _hypotheses(rows: tuple[Hypothesis, ...], state: str) -> list[str]:
+    return [f"{row.hypothesis}: {row.because}" for row in rows if row.state == state]
+
+
+def _last_output(document: Document) -> list[str]:
+    progress = document.progress
+    if progress is None:
+        return []
+    rows = []
+    if progress.last_line:
+        age = (
+            f", {_duration(progress.last_output_age_s)} before the end"
+            if progress.last_output_age_s is not None
+            else ""
+        )
+        rows.append(f"last line: {progress.last_line[:200]!r}{age}")
+    if progress.unfinished_line:
+        rows.append(f"then a line that was still being redrawn: {progress.unfinished_line[:200]!r}")
+    return rows
+
+
+def _remedy(remedy: Remedy) -> str:
+    return f"{remedy.do}  ({remedy.why})" if remedy.why else remedy.do
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    minutes = seconds / 60
+    return f"{minutes:.1f} min" if minutes < 120 else f"{minutes / 60:.1f} h"

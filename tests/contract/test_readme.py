@@ -1,0 +1,45 @@
+"""The README's sample report is what the program prints, but for numbers that differ in every run."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.zoo.test_zoo import SCENARIOS, read_literals
+
+README = Path(__file__).parents[2] / "README.md"
+SAMPLE = re.compile(r"<!-- sample: (?P<name>\w+) -->\n```text\n(?P<text>.*?)```\n", re.DOTALL)
+
+
+def normalise(report: str) -> str:
+    """Process numbers, versions, times, sizes, the place of the case."""
+    report = re.sub(r"pid \d+", "pid 4711", report)
+    report = re.sub(r"Python \d+\.\d+\.\d+", "Python 3.11.7", report)
+    report = re.sub(r"\d+\.\d s\b", "0.1 s", report)
+    report = re.sub(r"peak memory [\d.]+ of [\d.]+ GiB", "peak memory 0.02 of 23.5 GiB", report)
+    return re.sub(r"case( +)\S+", r"case\1~/.local/state/harness/cases/20261116T014212-a41f", report)
+
+
+def print_report(name: str, cases: Path) -> str:
+    environment = {
+        **os.environ,
+        "HARNESS_CASES": str(cases),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    command = [sys.executable, "-m", "harness", "run", "python", f"{name}.py"]
+    result = subprocess.run(command, cwd=SCENARIOS, env=environment, capture_output=True, text=True, check=False)
+    return result.stderr[result.stderr.index("harness: ") :]
+
+
+def test_sample_is_what_the_program_prints(tmp_path: Path) -> None:
+    found = SAMPLE.search(README.read_text())
+    assert found is not None
+    for file in read_literals(SCENARIOS / f"{found['name']}.py").get("NEEDS_FILES", ()):
+        if not Path(file).exists():
+            pytest.skip(f"needs {file}")
+    assert found["text"] == normalise(print_report(found["name"], tmp_path))

@@ -1,0 +1,223 @@
+"""The rules of judgement, each with a positive, a negative and a near-miss."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from harness.diagnose.differential import late_settings
+from harness.diagnose.judge import judge
+from harness.evidence.model import Ending, Gap, KernelLine, OomCount, PassedSignal, Process, Statement
+from tests.unit.evidence import run_evidence
+
+OMP_15 = "OMP: Error #15: Initializing libomp.so.5, but found libiomp5.so already initialized.\n"
+ABORTED, SEGFAULT, KILLED = (Ending(signo=int(number)) for number in (signal.SIGABRT, signal.SIGSEGV, signal.SIGKILL))
+DUMP = """Fatal Python error: Segmentation fault
+
+Thread 0x00007f01 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 982 in run
+
+Current thread 0x00007f02 (most recent call first):
+  File "/job/.venv/lib/python3.11/site-packages/faiss/class_wrappers.py", line 329 in replacement_search
+  File "/job/train.py", line 211 in mine_hard_negatives
+  File "/job/train.py", line 300 in <module>
+"""
+NO_PYTHON_FRAME = """Fatal Python error: Segmentation fault
+
+Current thread 0x00007f02 (most recent call first):
+  <no Python frame>
+
+Thread 0x00007f01 (most recent call first):
+  File "/job/train.py", line 211 in mine_hard_negatives
+"""
+TRACEBACK = """Traceback (most recent call last):
+  File "/job/train.py", line 12, in <module>
+    main()
+  File "/job/train.py", line 9, in main
+    load()
+  File "/usr/lib/python3.11/json/decoder.py", line 355, in raw_decode
+    raise JSONDecodeError
+json.decoder.JSONDecodeError: Expecting value: line 1
+"""
+
+
+def worker(pid: int, ending: Ending, ended_s: float) -> Process:
+    argv = ("python", "train.py")
+    return Process(pid, 100, "python", argv, "/usr/bin/python3.11", 1.0, None, ended_s, ending, "pidfd")
+
+
+def test_error_15_of_the_process_that_aborted_is_established_and_names_both_copies() -> None:
+    verdict = judge(run_evidence(OMP_15, ABORTED)).verdict
+    assert (verdict.kind, verdict.status) == ("duplicate-openmp", "established")
+    assert "libomp.so.5" in verdict.headline and "libiomp5.so" in verdict.headline
+    assert verdict.component is not None and verdict.component.image == "libomp.so.5"
+
+
+def test_the_flag_is_never_a_safe_remedy() -> None:
+    remedies = judge(run_evidence(OMP_15, ABORTED)).verdict.remedies
+    assert [remedy.safe for remedy in remedies if "KMP_DUPLICATE_LIB_OK" in remedy.do] == [False]
+    assert any(remedy.safe for remedy in remedies)
+
+
+@pytest.mark.parametrize("ending", [SEGFAULT, KILLED, Ending(exit_code=1), Ending(exit_code=0)])
+def test_error_15_explains_no_other_death_than_an_abort(ending: Ending) -> None:
+    assert judge(run_evidence(OMP_15, ending)).verdict.kind != "duplicate-openmp"
+
+
+def test_error_15_quoted_long_before_the_abort_is_not_its_cause() -> None:
+    assert judge(run_evidence(OMP_15, ABORTED, printed_s=1.0, ended_s=60.0)).verdict.kind == "abort"
+
+
+def test_error_15_that_another_living_process_may_have_printed_is_only_supported() -> None:
+    sibling = Process(101, 100, "python", ("python", "other.py"), "/usr/bin/python3", 0.5)
+    verdict = judge(run_evidence(OMP_15, ABORTED, others=(sibling,))).verdict
+    assert (verdict.kind, verdict.status) == ("duplicate-openmp", "supported")
+    assert verdict.against
+
+
+def test_a_segfault_names_the_innermost_user_frame_not_the_library_wrapper() -> None:
+    verdict = judge(run_evidence(DUMP, SEGFAULT)).verdict
+    assert (verdict.kind, verdict.status) == ("segfault", "established")
+    assert verdict.python_frame is not None and verdict.python_frame.function == "replacement_search"
+    assert verdict.user_frame is not None and (verdict.user_frame.function, verdict.user_frame.line) == (
+        "mine_hard_negatives",
+        211,
+    )
+    assert "mine_hard_negatives (train.py:211)" in verdict.headline
+
+
+def test_a_thread_without_python_gets_a_context_never_a_caller() -> None:
+    verdict = judge(run_evidence(NO_PYTHON_FRAME, SEGFAULT)).verdict
+    assert verdict.user_frame is None and verdict.python_frame is None
+    assert verdict.context_frame is not None and verdict.context_frame.function == "mine_hard_negatives"
+    assert "while the main thread was in" in verdict.headline and "called" not in verdict.headline
+
+
+def test_a_native_stack_that_was_not_taken_is_a_gap() -> None:
+    assert "native stack" in [gap.what for gap in judge(run_evidence(DUMP, SEGFAULT)).gaps]
+
+
+def test_an_uncaught_exception_names_the_user_frame() -> None:
+    verdict = judge(run_evidence(TRACEBACK, Ending(exit_code=1))).verdict
+    assert (verdict.kind, verdict.status) == ("python-exception", "established")
+    assert verdict.user_frame is not None and verdict.user_frame.function == "main"
+    assert "JSONDecodeError" in verdict.headline
+
+
+@pytest.mark.parametrize(("code", "kind"), [(3, "exit-nonzero"), (0, "clean")])
+def test_a_printed_traceback_with_another_status_was_caught(code: int, kind: str) -> None:
+    assert judge(run_evidence(TRACEBACK, Ending(exit_code=code))).verdict.kind == kind
+
+
+def test_a_traceback_with_other_output_after_it_is_only_supported() -> None:
+    verdict = judge(run_evidence(TRACEBACK + "retrying\ngiving up\n", Ending(exit_code=1))).verdict
+    assert (verdict.kind, verdict.status) == ("python-exception", "supported")
+
+
+def test_a_workers_death_outranks_its_parents_exception() -> None:
+    text = TRACEBACK.replace("Expecting value: line 1", "DataLoader worker (pid 101) is killed by signal: Killed. ")
+    verdict = judge(run_evidence(text, Ending(exit_code=1), others=(worker(101, KILLED, 9.0),))).verdict
+    assert (verdict.kind, verdict.status, verdict.process.role, verdict.process.pid) == (
+        "killed",
+        "established",
+        "worker",
+        101,
+    )
+
+
+def test_a_worker_the_parent_killed_itself_is_not_the_cause_of_the_parents_exception() -> None:
+    verdict = judge(run_evidence(TRACEBACK, Ending(exit_code=1), others=(worker(101, KILLED, 9.95),))).verdict
+    assert (verdict.kind, verdict.process.role) == ("python-exception", "main")
+
+
+def test_the_first_of_several_deaths_is_the_cause() -> None:
+    others = (worker(103, ABORTED, 9.5), worker(102, SEGFAULT, 9.2), worker(101, Ending(signo=15), 9.6))
+    verdict = judge(run_evidence("", Ending(exit_code=1), others=others)).verdict
+    assert (verdict.kind, verdict.process.pid) == ("segfault", 102)
+
+
+def test_a_worker_that_died_long_before_is_not_the_cause() -> None:
+    evidence = run_evidence(
+        TRACEBACK, Ending(exit_code=1), ended_s=500.0, printed_s=499.9, others=(worker(101, SEGFAULT, 9.0),)
+    )
+    assert judge(evidence).verdict.kind == "python-exception"
+
+
+def test_a_crash_nothing_links_to_the_failure_is_only_supported_and_says_so() -> None:
+    verdict = judge(run_evidence("", Ending(exit_code=1), others=(worker(101, SEGFAULT, 9.5),))).verdict
+    assert (verdict.kind, verdict.status) == ("segfault", "supported")
+    assert verdict.against
+
+
+def test_a_crashed_worker_under_a_command_that_ended_well_is_clean_but_mentioned() -> None:
+    verdict = judge(run_evidence("", Ending(exit_code=0), others=(worker(101, SEGFAULT, 9.5),))).verdict
+    assert verdict.kind == "clean"
+    assert "101" in verdict.against[0]
+
+
+def test_oom_needs_the_kernels_or_the_groups_word() -> None:
+    counted = (OomCount("/sys/fs/cgroup/job", 1),)
+    line = (KernelLine("Memory cgroup out of memory: Killed process 100 (python) total-vm:1kB", "/dev/kmsg"),)
+    assert judge(run_evidence("", KILLED, oom_kills=counted)).verdict.kind == "oom-kill"
+    assert judge(run_evidence("", KILLED, kernel=line)).verdict.kind == "oom-kill"
+    assert judge(run_evidence("Killed\nout of memory\n", KILLED, oom_kills=())).verdict.kind == "killed"
+    other = (KernelLine("Out of memory: Killed process 1000 (chrome)", "/dev/kmsg"),)
+    assert judge(run_evidence("", KILLED, kernel=other)).verdict.kind == "killed"
+    assert judge(run_evidence("", SEGFAULT, oom_kills=counted)).verdict.kind == "segfault"
+
+
+def test_oom_is_ruled_out_only_where_one_could_look() -> None:
+    def state(**facts: object) -> str:
+        rows = judge(run_evidence("", KILLED, **facts)).differential
+        return next(row.state for row in rows if row.hypothesis == "oom-kill")
+
+    assert state(oom_kills=(OomCount("/g", 0),)) == "ruled-out"
+    assert state(oom_kills=(OomCount("/g", 0),), gaps=(Gap("kernel log", "denied"),)) == "open"
+    assert state(oom_kills=None) == "open"
+
+
+def test_the_sender_of_a_passed_on_signal_is_named() -> None:
+    passed = (PassedSignal("SIGTERM", 9.0, 77, 0, "slurmstepd", True),)
+    verdict = judge(run_evidence("", Ending(signo=15), signals=passed)).verdict
+    assert verdict.kind == "terminated"
+    assert "77" in verdict.headline and "slurmstepd" in verdict.headline
+
+
+def test_the_resource_trackers_warning_is_a_consequence() -> None:
+    text = DUMP + "resource_tracker: There appear to be 4 leaked semaphore objects to clean up at shutdown\n"
+    document = judge(run_evidence(text, SEGFAULT))
+    assert document.verdict.kind == "segfault"
+    assert ("leaked semaphores", "ruled-out") in [(row.hypothesis, row.state) for row in document.differential]
+
+
+def test_the_flag_keeps_the_openmp_suspicion_open() -> None:
+    document = judge(run_evidence(DUMP, SEGFAULT, environment={"KMP_DUPLICATE_LIB_OK": "TRUE"}))
+    row = next(row for row in document.differential if row.hypothesis == "duplicate-openmp")
+    assert row.state == "open" and "KMP_DUPLICATE_LIB_OK" in row.because
+    assert any("KMP_DUPLICATE_LIB_OK" in ground.fact for ground in document.verdict.grounds)
+
+
+def test_thread_variables_set_after_the_import_are_late_and_those_before_are_not() -> None:
+    before, load, after = (
+        Statement("t.py", 1, sets="OMP_NUM_THREADS", value="1"),
+        Statement("t.py", 2, imports="torch"),
+        Statement("t.py", 3, sets="MKL_NUM_THREADS", value="1"),
+    )
+    assert late_settings((before, load, after)) == [(after, load)]
+    assert late_settings((before, Statement("t.py", 2, imports="json"), after)) == []
+    assert late_settings((load, Statement("t.py", 3, sets="HOME", value="/"))) == []
+
+
+def test_the_last_real_line_is_not_the_progress_bar() -> None:
+    text = "epoch 1 done\n 21%\r 22%" + "\n" + DUMP
+    progress = judge(run_evidence(text, SEGFAULT)).progress
+    assert progress is not None
+    assert (progress.last_line, progress.unfinished_line) == ("epoch 1 done", "22%")
+
+
+def test_a_signature_does_not_depend_on_lines_or_directories() -> None:
+    moved = DUMP.replace("/job/", "/home/other/").replace("line 211", "line 999")
+    one, other = (judge(run_evidence(text, SEGFAULT)).verdict.signature for text in (DUMP, moved))
+    assert one == other is not None
+    assert judge(run_evidence(DUMP.replace("mine_hard", "mine_soft"), SEGFAULT)).verdict.signature != one

@@ -1,0 +1,28 @@
+"""Burns more CPU time than RLIMIT_CPU allows.
+At the soft limit the kernel sends SIGXCPU, whose default action ends the process (man 2 setrlimit)."""
+
+import resource
+import sys
+import time
+
+EXPECT = {
+    "kind": "resource-limit",
+    "status": "established",
+    "exit": 152,
+    "signal": "SIGXCPU",
+    "role": "main",
+    "user_function": None,
+    "headline": ["SIGXCPU"],
+}
+CONTROL = {"kind": "clean", "exit": 0}
+
+
+def tokenise_corpus(cpu_s):
+    while time.process_time() < cpu_s:
+        sum(range(1000))
+    print("tokenised")
+
+
+# One second is the smallest limit the kernel knows.
+resource.setrlimit(resource.RLIMIT_CPU, (1, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+tokenise_corpus(0.2 if "--control" in sys.argv else 5.0)

@@ -1,0 +1,162 @@
+"""Every way of dying, and its control twin: the verdict must be what the scenario itself declares.
+
+The literals in a scenario are its ground truth; they are read without importing it.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCENARIOS = Path(__file__).with_name("scenarios")
+VERSIONS = ("3.9", "3.10", "3.11", "3.12", "3.13")
+DEADLINE_S = 120
+
+
+def find_interpreters() -> dict[str, str]:
+    """Every version that is present: on PATH, under a version manager, and always our own."""
+    found = {}
+    roots = [Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"]
+    for version in VERSIONS:
+        managed = [path for root in roots for path in sorted(root.glob(f"{version}.*/bin/python{version}"))]
+        if path := next(map(str, managed), None) or shutil.which(f"python{version}"):
+            found[version] = path
+    found[f"{sys.version_info[0]}.{sys.version_info[1]}"] = sys.executable
+    return found
+
+
+INTERPRETERS = find_interpreters()
+
+
+def read_literals(path: Path) -> dict[str, Any]:
+    literals = {}
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Assign) and isinstance(name := node.targets[0], ast.Name) and name.id.isupper():
+            try:
+                literals[name.id] = ast.literal_eval(node.value)
+            except ValueError:
+                continue
+    return literals
+
+
+def list_runs() -> list[Any]:
+    """What needs an installed package runs in our own environment only."""
+    runs = []
+    for path in sorted(SCENARIOS.glob("*.py")):
+        literals = read_literals(path)
+        ours = [version for version, python in INTERPRETERS.items() if python == sys.executable]
+        for version in ours if literals.get("NEEDS") else INTERPRETERS:
+            for twin in ("fault", "control"):
+                runs.append(pytest.param(path, version, twin, id=f"{path.stem}-{version}-{twin}"))
+    return runs
+
+
+@pytest.fixture(scope="session")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
+    return {}
+
+
+def build(source: Path, flags: list[str], where: Path) -> Path:
+    """Once per run of the tests; the compiler is one of the declared Debian packages."""
+    library = where / f"{source.stem}.so"
+    if not library.exists():
+        compiler = "g++" if source.suffix == ".cpp" else "gcc"
+        if shutil.which(compiler) is None:
+            pytest.skip(f"needs {compiler}")
+        subprocess.run([compiler, "-O1", "-g", "-shared", "-fPIC", *flags, "-o", library, source], check=True)
+    return library
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("zoo-libraries")
+
+
+def make_command(path: Path, literals: dict[str, Any], python: str, control: bool) -> list[str]:
+    flag = "--control" if control else ""
+    template = literals.get("COMMAND")
+    if template is None:
+        return [python, str(path), *([flag] if flag else [])]
+    words = {"{python}": shlex.quote(python), "{file}": shlex.quote(str(path)), "{control}": flag}
+    command = []
+    for word in template:
+        for name, value in words.items():
+            word = word.replace(name, value)
+        command.append(word)
+    return command
+
+
+def supervise(command: list[str], environment: dict[str, str], send: str | None, tmp_path: Path) -> tuple[int, dict]:
+    verdict = tmp_path / "verdict.json"
+    words = [sys.executable, "-m", "harness", "run", "--verdict", str(verdict), "--", *command]
+    ready = tmp_path / "ready"
+    if send:
+        os.mkfifo(ready)
+        environment = {**environment, "ZOO_READY": str(ready)}
+    with (tmp_path / "stdout").open("wb") as out, (tmp_path / "stderr").open("wb") as err:
+        process = subprocess.Popen(words, stdout=out, stderr=err, stdin=subprocess.DEVNULL, env=environment)
+        try:
+            if send:
+                assert ready.read_text().strip() == "ready"  # blocks until the scenario has opened the other end
+                os.kill(find_child(process.pid, command), signal.Signals[send])
+            status = process.wait(DEADLINE_S)
+        finally:
+            if process.poll() is None:
+                process.kill()
+    return status, json.loads(verdict.read_bytes())
+
+
+def find_child(parent: int, command: list[str]) -> int:
+    """The command's main process: the only child of harness that runs it."""
+    for children in Path(f"/proc/{parent}/task").glob("*/children"):
+        for pid in map(int, children.read_text().split()):
+            argv = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if argv[1:2] == [command[1].encode()]:
+                return pid
+    raise AssertionError(f"no child of {parent} runs {command}")
+
+
+@pytest.mark.parametrize(("path", "version", "twin"), list_runs())
+def test_verdict(path: Path, version: str, twin: str, tmp_path: Path, built: Path) -> None:
+    literals = read_literals(path)
+    control = twin == "control"
+    for module in literals.get("NEEDS", ()):
+        pytest.importorskip(module)
+    for file in literals.get("NEEDS_FILES", ()):
+        if not Path(file).exists():
+            pytest.skip(f"needs {file}")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    environment |= {"HARNESS_CASES": str(tmp_path / "cases"), "TMPDIR": str(tmp_path)}
+    if source := literals.get("BUILD"):
+        environment["ZOO_LIB"] = str(build(SCENARIOS / source, literals.get("BUILD_FLAGS", []), built))
+    command = make_command(path, literals, INTERPRETERS[version], control)
+
+    status, document = supervise(command, environment, None if control else literals.get("SENDS"), tmp_path)
+
+    expected = literals["CONTROL"] if control else literals["EXPECT"]
+    verdict = document["verdict"]
+    assert verdict["kind"] == expected["kind"], verdict
+    assert status == expected["exit"], verdict
+    for name, actual in (
+        ("status", verdict["status"]),
+        ("signal", document["outcome"]["signal"]),
+        ("role", verdict["process"]["role"]),
+        ("user_function", (verdict["user_frame"] or {}).get("function")),
+    ):
+        if name in expected:
+            assert actual == expected[name], (name, verdict)
+    for word in expected.get("headline", ()):
+        assert word in verdict["headline"]
+    if control:
+        assert verdict["against"] == []
+        assert (tmp_path / "stderr").read_text().count("harness:") == 0
