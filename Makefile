@@ -12,8 +12,8 @@ PYTHON := $(shell for name in python3.11 python3 python3.13 python3.12; do \
     && command -v $$name && break; done)
 endif
 
-# What the tests need from Debian: compilers and a debugger, a terminal, and a second OpenMP runtime.
-DEBIAN_PACKAGES = gcc g++ gdb tmux libomp5-14
+# What the tests need from Debian: compilers and a debugger, a terminal, a second OpenMP runtime, another processor.
+DEBIAN_PACKAGES = gcc g++ gdb tmux libomp5-14 qemu-user libc6-arm64-cross
 PYTEST_ARGS ?=
 
 BIN := .venv/bin

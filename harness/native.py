@@ -25,7 +25,7 @@ def load() -> tuple[Any, Any]:
         lib: Any = ffi.dlopen(str(LIBRARY))
     except (ImportError, OSError) as error:
         raise HarnessError(f"The native library cannot be loaded: {error}", hint=REINSTALL) from error
-    for struct in ("harness_signal", "harness_process", "harness_channel", "harness_bounds"):
+    for struct in ("harness_signal", "harness_process", "harness_channel", "harness_bounds", "harness_crash"):
         expected, actual = ffi.sizeof(f"struct {struct}"), lib.harness_size(struct.encode())
         if lib.harness_abi() != lib.HARNESS_ABI or expected != actual:
             raise HarnessError(

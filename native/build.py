@@ -100,6 +100,18 @@ def macos_flags() -> list[str]:
     return [f"-mmacosx-version-min={minimum}", *(word for name in machines for word in ("-arch", name))]
 
 
+def link_flags(own: bool) -> list[str]:
+    """Return how to link: nothing is bound lazily, because a signal handler must not enter the dynamic linker.
+
+    dlsym lived in libdl until glibc 2.34; the library asks for libdl so that it loads on older systems as well.
+    """
+    if sys.platform != "linux":
+        return []
+    if not own:
+        return ["-Wl,-z,now", "-ldl"]
+    return ["-Wl,-z,now", *(["-Wl,--no-as-needed", "-l:libdl.so.2"] if platform.libc_ver()[0] == "glibc" else [])]
+
+
 def compile_library(root: Path, library: Path) -> None:
     own = find_compiler()
     compiler = own or find_zig()
@@ -107,7 +119,7 @@ def compile_library(root: Path, library: Path) -> None:
     sources = sorted(path.relative_to(root) for path in (root / "native").glob("*.c"))
     try:
         # The compiler's own words go to our stderr, above the one sentence.
-        command = [*compiler, *FLAGS, *macos_flags(), "-o", str(library), *map(str, sources)]
+        command = [*compiler, *FLAGS, *macos_flags(), "-o", str(library), *map(str, sources), *link_flags(bool(own))]
         status = subprocess.run(command, cwd=root, check=False).returncode
     except OSError as error:
         stop(f"the C compiler '{shlex.join(compiler)}' cannot be started ({error.strerror})", instead)

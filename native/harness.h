@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #define HARNESS_API __attribute__((visibility("default")))
-#define HARNESS_ABI 1
+#define HARNESS_ABI 2
 
 /* One signal as it arrived at the supervisor. */
 struct harness_signal {
@@ -46,6 +46,45 @@ struct harness_bounds {
     uint64_t tail_bytes;
 };
 
+#define HARNESS_X86_64 1
+#define HARNESS_AARCH64 2
+#define HARNESS_REGISTERS 34
+#define HARNESS_FRAMES 64
+#define HARNESS_MEMORIES 16
+/* Flags of a crash: a handler returned to the same fault again and again; a handler gave up with raise(). */
+#define HARNESS_LOOP 1
+#define HARNESS_GAVE_UP 2
+
+struct harness_memory {
+    uint64_t address;
+    uint8_t bytes[32];
+};
+
+/* A fatal signal as it arrived, before any other handler: what a dying process writes to the supervisor. */
+struct harness_crash {
+    uint32_t abi;
+    uint32_t size;
+    uint32_t machine;
+    uint32_t flags;
+    int32_t pid;
+    int32_t tid;
+    int32_t signo;
+    int32_t code;
+    int32_t sender;
+    int32_t threads; /* others that were asked to stand still */
+    int32_t parked;  /* those that did */
+    uint32_t bypassed;
+    uint64_t address;
+    uint64_t pc;
+    uint64_t sp;
+    uint64_t fp;
+    uint64_t registers[34];
+    uint32_t frame_count;
+    uint32_t memory_count;
+    uint64_t frames[64];
+    struct harness_memory memories[16];
+};
+
 HARNESS_API int32_t harness_abi(void);
 HARNESS_API int32_t harness_size(const char *struct_name);
 
@@ -59,6 +98,9 @@ HARNESS_API int32_t harness_adopt_orphans(void);
 HARNESS_API int32_t harness_processes_open(void);
 /* How many were written to processes. */
 HARNESS_API int32_t harness_processes_read(int32_t fd, struct harness_process *processes, int32_t most);
+
+/* Puts the crash link into this process; path is the supervisor's socket: 0, or -errno. */
+HARNESS_API int32_t harness_link_start(const char *path);
 
 /* Copies source to sink (-1: nowhere) and, within bounds, to files called name.* in case_dir; never returns.
  */

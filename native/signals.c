@@ -74,6 +74,8 @@ int32_t harness_size(const char *struct_name) {
         return sizeof(struct harness_signal);
     if (strcmp(struct_name, "harness_process") == 0)
         return sizeof(struct harness_process);
+    if (strcmp(struct_name, "harness_crash") == 0)
+        return sizeof(struct harness_crash);
     if (strcmp(struct_name, "harness_channel") == 0)
         return sizeof(struct harness_channel);
     if (strcmp(struct_name, "harness_bounds") == 0)

@@ -93,6 +93,10 @@ class Channel:
     def close_write_end(self) -> None:
         os.close(self.write_end)
 
+    def wait_for_relay(self) -> None:
+        """Returns when the relay has come to the end of the channel; every write end must be closed."""
+        os.waitpid(self.relay_pid, 0)
+
     @property
     def unread(self) -> bool:
         """The reader of stdout has gone: the command must see a broken pipe, as it would without us."""

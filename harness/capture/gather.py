@@ -9,25 +9,38 @@ import os
 import sysconfig
 import time
 from pathlib import Path
+from typing import Any
 
 from harness import __version__
 from harness.capture.channels import Channel
+from harness.capture.link import Report
+from harness.capture.snapshot import complete
 from harness.capture.supervise import Supervisor
 from harness.capture.surroundings import ask_interpreter, read_environment, read_scripts
 from harness.capture.system import count_oom_kills, read_kernel_lines, read_memory
 from harness.capture.tree import Member
 from harness.evidence import model
+from harness.evidence.crash import Crash
+from harness.evidence.gap import Gap
 from harness.evidence.transcript import read_transcript
 
+# By machine, in the order of native/crash.c (REG_* of <sys/ucontext.h>; x0-x30).
+_X86_64 = (
+    "r8 r9 r10 r11 r12 r13 r14 r15 rdi rsi rbp rbx rdx rax rcx rsp rip eflags csgsfs err trapno oldmask cr2".split()  # noqa: SIM905
+)
+_REGISTERS = {1: _X86_64, 2: [*(f"x{number}" for number in range(31)), "sp", "pc", "pstate"]}
+_LOOP = 1
 
-def gather(supervisor: Supervisor, argv: list[str], oom_before: dict[str, int]) -> model.Evidence:
+
+def gather(supervisor: Supervisor, argv: list[str], oom_before: dict[str, int], no_link: str | None) -> model.Evidence:
     tree, channels = supervisor.tree, supervisor.channels
     processes = tuple(_process(member) for member in tree.members.values())
-    cwd = str(Path.cwd())
+    cwd, cwd_gap = _read_cwd()
     kernel, kernel_gap = read_kernel_lines(set(tree.members), tree.started_ns)
     oom_kills, oom_gap = count_oom_kills(oom_before)
     python, python_gap = ask_interpreter(processes)
-    gaps = (*_relay_gaps(supervisor), *_channel_gaps(channels), kernel_gap, oom_gap, python_gap)
+    link_gap = Gap("the dying process itself", no_link, None) if no_link else None
+    gaps = (*_relay_gaps(supervisor), *_channel_gaps(channels), link_gap, cwd_gap, kernel_gap, oom_gap, python_gap)
     return model.Evidence(
         harness=__version__,
         origin="run",
@@ -48,9 +61,17 @@ def gather(supervisor: Supervisor, argv: list[str], oom_before: dict[str, int]) 
         memory=read_memory(),
         environment=read_environment(),
         script=read_scripts(processes, cwd),
+        crashes=tuple(_crash(report) for report in supervisor.link.reports) if supervisor.link else (),
         gaps=tuple(gap for gap in gaps if gap is not None),
         transcripts=tuple(read_transcript(supervisor.case, channel.name, tree.started_ns) for channel in channels),
     )
+
+
+def _read_cwd() -> tuple[str, Gap | None]:
+    try:
+        return str(Path.cwd()), None
+    except FileNotFoundError:
+        return "", Gap("working directory", "it was deleted during the run")
 
 
 def _process(member: Member) -> model.Process:
@@ -70,6 +91,47 @@ def _process(member: Member) -> model.Process:
     )
 
 
+def _crash(report: Report) -> Crash:
+    record, seen = report.record, complete(report.seen)
+    names = _REGISTERS[record.machine]
+    return Crash(
+        pid=record.pid,
+        tid=record.tid,
+        signo=record.signo,
+        si_code=record.code,
+        fault_address=hex(record.address),
+        pc=hex(record.pc),
+        sp=hex(record.sp),
+        registers={name: hex(record.registers[index]) for index, name in enumerate(names)},
+        raw_frames=tuple(hex(record.frames[index]) for index in range(record.frame_count)),
+        at_s=report.at_s,
+        held_s=report.held_s,
+        step=seen.step,
+        threads=seen.threads,
+        images=seen.images,
+        mappings=seen.mappings,
+        tools=seen.tools,
+        open_files=seen.open_files,
+        rss_bytes=seen.rss_bytes,
+        threads_total=seen.threads_total,
+        shm_free_bytes=seen.shm_free_bytes,
+        packages=seen.packages,
+        loop=bool(record.flags & _LOOP),
+        sender_pid=record.sender or None,
+        gaps=(*seen.gaps, *_link_gaps(record)),
+    )
+
+
+def _link_gaps(record: Any) -> list[Gap]:
+    gaps = []
+    if record.parked < record.threads:
+        why = f"{record.threads - record.parked} of {record.threads} other threads block all signals and ran on"
+        gaps.append(Gap("threads exactly as they were", why))
+    if record.bypassed:
+        gaps.append(Gap("signals whose handler was set behind the link", "a raw system call replaced ours"))
+    return gaps
+
+
 def _channel(channel: Channel, started_ns: int) -> model.Channel:
     state = channel.state
     return model.Channel(
@@ -82,18 +144,18 @@ def _channel(channel: Channel, started_ns: int) -> model.Channel:
     )
 
 
-def _relay_gaps(supervisor: Supervisor) -> list[model.Gap]:
+def _relay_gaps(supervisor: Supervisor) -> list[Gap]:
     gaps = []
     for channel, status in supervisor.lost_relays:
         ending = model.Ending.from_wait_status(status)
         why = f"its relay process was ended by {ending.signame or ending.exit_code} and replaced"
-        gaps.append(model.Gap(f"up to 64 KiB of {channel.name}", why))
+        gaps.append(Gap(f"up to 64 KiB of {channel.name}", why))
     return gaps
 
 
-def _channel_gaps(channels: list[Channel]) -> list[model.Gap]:
+def _channel_gaps(channels: list[Channel]) -> list[Gap]:
     return [
-        model.Gap(f"{what} {channel.name}", os.strerror(number))
+        Gap(f"{what} {channel.name}", os.strerror(number))
         for channel in channels
         for what, number in (
             ("part of the kept copy of", channel.state.case_errno),

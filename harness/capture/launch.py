@@ -70,16 +70,19 @@ def find_command(argv: list[str]) -> str:
     return found
 
 
-def spawn(path: str, argv: list[str], channels: list[Channel]) -> int:
+def spawn(path: str, argv: list[str], channels: list[Channel], variables: dict[str, str]) -> int:
     actions = [(os.POSIX_SPAWN_DUP2, channel.write_end, fd) for channel in channels for fd in channel.child_fds]
-    environment = {**ADDED_VARIABLES, **_given_environment()}
+    environment = {**ADDED_VARIABLES, **_given_environment(), **variables}
     try:
         return os.posix_spawn(path, argv, environment, file_actions=actions, setsigdef=_IGNORED_BY_PYTHON)
     except OSError as error:
-        raise _explain(error, path, argv) from error
+        failure = error
     finally:
         for channel in channels:
             channel.close_write_end()
+    for channel in channels:
+        channel.wait_for_relay()  # else it may still open files in the case while that is removed
+    raise _explain(failure, path, argv) from failure
 
 
 def _given_environment() -> dict[str, str]:

@@ -17,12 +17,15 @@ from typing import NamedTuple
 
 from harness import native
 from harness.capture.channels import Channel, say
+from harness.capture.link import Link
 from harness.capture.tree import Member, Tree, read_argv
 
 # A scan costs what it costs on this machine; it may use this share of one core, and need not be more frequent.
-_SCAN_SHARE = 0.003
+_SCAN_SHARE = 0.002
 _FASTEST_SCAN_S = 0.005
 _USUAL_SCAN_S = 0.03
+# Where the kernel tells of births itself, scans only make up for news that were lost.
+_RARE_SCAN_S = 1.0
 _UNHEARD_S = 3.0
 _MOST_EVENTS = 256
 _CRASHES = frozenset(
@@ -61,6 +64,7 @@ class Supervisor:
         started_ns: int,
         signals_fd: int,
         processes_fd: int | None,
+        link: Link | None,
     ) -> None:
         self.channels = channels
         self.case = case
@@ -70,13 +74,17 @@ class Supervisor:
         self.main = self.tree.add(pid, os.getpid())
         self._signals_fd = signals_fd
         self._processes_fd = processes_fd
+        self.link = link
         self._poll = select.poll()
         self._poll.register(signals_fd, select.POLLIN)
         if processes_fd is not None:
             self._poll.register(processes_fd, select.POLLIN)
+        if link is not None:
+            self._poll.register(link.fileno(), select.POLLIN)
         self._watch_exit(self.main)
         self._scan_interval_s = _FASTEST_SCAN_S
         self._unheard_at: float | None = None
+        self._kernel_tells = False
 
     def _watch_exit(self, member: Member) -> None:
         if member.pidfd is not None:
@@ -102,7 +110,8 @@ class Supervisor:
         found = self.tree.scan()
         for member in found:
             self._watch_exit(member)
-        affordable_s = max(_USUAL_SCAN_S, (time.thread_time() - begun) / _SCAN_SHARE)
+        usual_s = _RARE_SCAN_S if self._kernel_tells else _USUAL_SCAN_S
+        affordable_s = max(usual_s, (time.thread_time() - begun) / _SCAN_SHARE)
         self._scan_interval_s = _FASTEST_SCAN_S if found else min(self._scan_interval_s * 1.1, affordable_s)
 
     def _handle_events(self, timeout_s: float) -> None:
@@ -111,15 +120,29 @@ class Supervisor:
                 self._read_signals()
             elif fd == self._processes_fd:
                 self._read_processes(fd)
+            elif self.link is not None and fd == self.link.fileno():
+                self._take_reports(self.link)
             else:
                 self._poll.unregister(fd)
                 self.tree.note_exit(fd)
+
+    def _take_reports(self, link: Link) -> None:
+        """Processes that stand still in their own death; none waits longer than its own deadline."""
+        while accepted := link.accept():
+            connection, pid = accepted
+            if pid not in self.tree.members:
+                self._scan()
+            if pid in self.tree.members:
+                for tool in link.take_report(connection, pid, self.tree.now_s()):
+                    self.tree.hide(tool)
+            connection.close()
 
     def _read_processes(self, fd: int) -> None:
         ffi, lib = native.load()
         events = ffi.new(f"struct harness_process[{_MOST_EVENTS}]")
         for index in range(lib.harness_processes_read(fd, events, _MOST_EVENTS)):
             event = events[index]
+            self._kernel_tells = True
             if not event.ppid:
                 self.tree.note_status(event.pid, event.status, event.time_ns)
             elif member := self.tree.note_birth(event.pid, event.ppid):

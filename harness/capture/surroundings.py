@@ -13,7 +13,8 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from harness.evidence.model import Gap, Process, Statement
+from harness.evidence.gap import Gap
+from harness.evidence.model import Process, Statement
 
 _ALLOWED = re.compile(
     r"(OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|VECLIB|NUMEXPR|CUDA|NCCL|GLOO|TORCH|PYTORCH|MALLOC|LD|DYLD)_[A-Z0-9_]+"

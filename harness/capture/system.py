@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness.capture import cgroup
-from harness.evidence.model import Gap, KernelLine, Memory, OomCount
+from harness.evidence.gap import Gap
+from harness.evidence.model import KernelLine, Memory, OomCount
 
 _MOST_LINES = 200
 # The kernel log's clock is not corrected by NTP: it may be off by this share of the uptime.

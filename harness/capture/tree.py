@@ -13,7 +13,6 @@ import os
 import struct
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 # linux/pidfd.h: struct pidfd_info up to exit_code (64 bytes, Linux 6.13), _IOWR(0xFF, 11, …); exit info since 6.15.
@@ -25,24 +24,24 @@ _YOUNG_S = 1.0
 _MOST_MEMBERS = 4096
 
 
-@dataclass
 class Member:
-    """A process of the tree while it is followed."""
+    """A process of the tree while it is followed. Not a dataclass: importing that costs a tenth of our start."""
 
-    pid: int
-    ppid: int
-    first_seen_s: float
-    name: str = ""
-    pidfd: int | None = None
-    argv: tuple[str, ...] = ()
-    executable: str | None = None
-    rank: str | None = None
-    ended_s: float | None = None
-    wait_status: int | None = None
-    told_s: float | None = None
-    told_status: int | None = None
-    source: str = ""
-    peak_rss_bytes: int | None = None
+    def __init__(self, pid: int, ppid: int, first_seen_s: float) -> None:
+        self.pid = pid
+        self.ppid = ppid
+        self.first_seen_s = first_seen_s
+        self.name = ""
+        self.pidfd: int | None = None
+        self.argv: tuple[str, ...] = ()
+        self.executable: str | None = None
+        self.rank: str | None = None
+        self.ended_s: float | None = None
+        self.wait_status: int | None = None
+        self.told_s: float | None = None
+        self.told_status: int | None = None
+        self.source = ""
+        self.peak_rss_bytes: int | None = None
 
 
 class Tree:
@@ -65,6 +64,11 @@ class Tree:
             self.by_pidfd[member.pidfd] = member
         _describe(member)
         return member
+
+    def hide(self, pid: int) -> None:
+        """A process of our own, which is not part of the command's tree."""
+        self.not_ours.add(pid)
+        self.members.pop(pid, None)
 
     def scan(self) -> list[Member]:
         """Finds new members; returns them. Cost: one listing of the process table, one read per new process."""

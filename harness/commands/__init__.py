@@ -44,6 +44,12 @@ def build_parser() -> argparse.ArgumentParser:
         help="where cases are kept (default: $HARNESS_CASES or your state directory)",
     )
     run.add_argument("--keep", action="store_true", help="keep the case of a command that ended well, too")
+    run.add_argument(
+        "--inject",
+        choices=("auto", "preload", "none"),
+        default="auto",
+        help="how the crash link gets into the command (default: auto)",
+    )
     run.add_argument("-q", "--quiet", action="store_true", help="the verdict line only")
     run.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
     run.add_argument("words", metavar="COMMAND", nargs=argparse.REMAINDER, help="the command and its arguments")

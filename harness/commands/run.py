@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING
 
 from harness.capture.cgroup import read_oom_counts
 from harness.capture.channels import hold_closed_descriptors, open_channels, say, settle
+from harness.capture.injection import link_variables, why_not
 from harness.capture.launch import find_command, open_processes, open_signals, spawn
+from harness.capture.link import Link
 from harness.capture.supervise import Supervisor
 from harness.errors import UsageError
 from harness.evidence import case as cases
+from harness.native import LIBRARY
 
 if TYPE_CHECKING:
     from harness.diagnose.verdict import Document
@@ -43,16 +46,20 @@ def run_command(arguments: argparse.Namespace) -> int:
         for channel in channels:
             channel.start_relay(case)
         signals_fd, processes_fd = open_signals(), open_processes()
-        pid = spawn(path, argv, channels)
+        link, no_link = _open_link(path, arguments.inject)
+        variables = link_variables(link.path, LIBRARY, os.environ.get("LD_PRELOAD")) if link else {}
+        pid = spawn(path, argv, channels, variables)
     except BaseException:
         cases.remove_case(case)
         raise
-    supervisor = Supervisor(pid, channels, case, started_ns, signals_fd, processes_fd)
+    supervisor = Supervisor(pid, channels, case, started_ns, signals_fd, processes_fd, link)
     status = supervisor.follow()
     settle(channels, at_least_s=_LAST_WORDS_S if status else 0.0)
+    if link:
+        link.close()
     noteworthy = bool(status) or supervisor.saw_crash()
     if noteworthy or arguments.keep or arguments.verdict:
-        evidence = _gather(supervisor, argv, oom_before)
+        evidence = _gather(supervisor, argv, oom_before, no_link)
         document = _judge(evidence, case)
         kept = _keep(case, evidence, document, argv, started_ns)
         open_line = any(
@@ -74,10 +81,18 @@ def _warn(moved: str | None) -> None:
         )
 
 
-def _gather(supervisor: Supervisor, argv: list[str], oom_before: dict[str, int]) -> Evidence:
+def _open_link(path: str, inject: str) -> tuple[Link | None, str | None]:
+    """The link, or why there is none."""
+    if inject == "none":
+        return None, "--inject none was asked for"
+    trouble = why_not(path)
+    return (None, trouble) if trouble else (Link(), None)
+
+
+def _gather(supervisor: Supervisor, argv: list[str], oom_before: dict[str, int], no_link: str | None) -> Evidence:
     from harness.capture.gather import gather
 
-    return gather(supervisor, argv, oom_before)
+    return gather(supervisor, argv, oom_before, no_link)
 
 
 def _judge(evidence: Evidence, case: Path) -> Document:

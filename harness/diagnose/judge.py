@@ -6,6 +6,10 @@ import hashlib
 import re
 from pathlib import PurePath
 
+from msgspec import structs
+
+from harness.diagnose.address import fault_address, name_si_code
+from harness.diagnose.blame import Blame, describe_thread
 from harness.diagnose.culprit import CRASH_SIGNALS
 from harness.diagnose.differential import weigh
 from harness.diagnose.kinds import KINDS
@@ -25,7 +29,8 @@ from harness.diagnose.verdict import (
     Target,
     Verdict,
 )
-from harness.evidence.model import Evidence, Gap, Part
+from harness.evidence.gap import Gap
+from harness.evidence.model import Evidence, Part
 
 _KERNEL_IMAGE = re.compile(r"\[(?P<pid>\d+)\].* in (?P<image>[^\[\s]+)\[")
 _PLUMBING = re.compile(r"(libc|libpthread|ld-linux.*|ld|libstdc\+\+|libgcc_s|libm)[.-]")
@@ -56,11 +61,13 @@ def decide(reading: Reading) -> tuple[Kind, Finding]:
 
 def _outcome(reading: Reading) -> Outcome:
     ending = reading.main.ending if reading.main else reading.culprit.ending
-    signame = reading.signame
+    signame, crash = reading.signame, reading.crash
     return Outcome(
         state="gone" if ending is None else "exited" if ending.signo is None else "died",
         exit_code=ending.exit_code if ending else None,
         signal=signame,
+        si_code=name_si_code(crash.signo, crash.si_code) if crash else None,
+        fault_address=fault_address(crash) if crash else None,
         duration_s=round(reading.evidence.duration_s, 3),
     )
 
@@ -76,17 +83,37 @@ def _verdict(kind: Kind, finding: Finding, reading: Reading) -> Verdict:
         headline=_headline(kind, finding, reading, user_frame),
         component=component,
         faulting_image=faulting,
-        process=ProcessRef(culprit.pid, culprit.role),
+        process=_process(reading),
         python_frame=frames[0] if frames else None,
         user_frame=user_frame,
         context_frame=reading.context_frame,
-        signature=_signature(kind.name, frames),
-        grounds=(*culprit.grounds, *finding.grounds, *_python_ground(reading), *_setting_grounds(reading)),
+        signature=_signature(kind.name, reading),
+        grounds=(
+            *culprit.grounds,
+            *finding.grounds,
+            *_crash_grounds(reading),
+            *_python_ground(reading),
+            *_setting_grounds(reading),
+        ),
         against=_against(finding, reading),
         upstream=find_upstream(kind.name, reading),
         remedies=tuple(_fill_in(remedy, reading) for remedy in kind.remedies),
         next=kind.next,
+        fault=_fault(reading),
     )
+
+
+def _process(reading: Reading) -> ProcessRef:
+    culprit, crash = reading.culprit, reading.crash
+    if crash is None or reading.blame is None:
+        return ProcessRef(culprit.pid, culprit.role)
+    return ProcessRef(culprit.pid, culprit.role, reading.blame.thread_name, crash.tid)
+
+
+def _fault(reading: Reading) -> str | None:
+    if reading.fault is None or reading.fault.sentence.startswith("no fault:"):
+        return None
+    return reading.fault.sentence
 
 
 def _headline(kind: Kind, finding: Finding, reading: Reading, user_frame: Frame | None) -> str:
@@ -96,9 +123,19 @@ def _headline(kind: Kind, finding: Finding, reading: Reading, user_frame: Frame 
         "where": _where(reading, user_frame),
         "signal": reading.signame or "a signal",
         "sender": _sender(reading),
+        "component": _component_words(reading),
         **finding.groups,
     }
     return " ".join(kind.headline.format_map(words).split())
+
+
+def _component_words(reading: Reading) -> str:
+    """ " in libfaiss.so (faiss-cpu 1.15.1)", where the stack names one."""
+    component = reading.blame.component if reading.blame else None
+    if component is None or component.image is None:
+        return ""
+    owner = f" ({component.distribution} {component.version or ''}".rstrip() + ")" if component.distribution else ""
+    return f" in {PurePath(component.image).name}{owner}"
 
 
 def _where(reading: Reading, user_frame: Frame | None) -> str:
@@ -109,7 +146,8 @@ def _where(reading: Reading, user_frame: Frame | None) -> str:
     if user_frame is not None:
         return f"{who}, {'in' if reading.final else 'while Python was in'} {user_frame.place}"
     if reading.context_frame is not None:
-        return f"{who}, on a thread without Python, while the main thread was in {reading.context_frame.place}"
+        thread = describe_thread(reading.crash) if reading.crash else "a thread without Python"
+        return f"{who}, on {thread}, while the main thread was in {reading.context_frame.place}"
     return who
 
 
@@ -122,7 +160,9 @@ def _sender(reading: Reading) -> str:
 
 
 def _images(finding: Finding, reading: Reading) -> tuple[Component | None, Component | None]:
-    """(faulting image, component), as far as a message or the kernel names them."""
+    """(faulting image, component): from the stack, else as far as a message or the kernel names them."""
+    if reading.blame is not None and (reading.blame.faulting_image or reading.blame.component):
+        return reading.blame.faulting_image, _with_offset(reading.blame)
     if image := finding.groups.get("second") or finding.groups.get("image"):
         return None, Component(None, None, image, None)
     for line in reading.evidence.kernel:
@@ -133,16 +173,43 @@ def _images(finding: Finding, reading: Reading) -> tuple[Component | None, Compo
     return None, None
 
 
-def _signature(kind: str, frames: tuple[Frame, ...] | None) -> str | None:
+def _with_offset(blame: Blame) -> Component | None:
+    if blame.component is None or blame.component_frame is None:
+        return blame.component
+    return structs.replace(blame.component, offset=blame.component_frame.offset)
+
+
+def _signature(kind: str, reading: Reading) -> str | None:
     """Equal for deaths of one kind at one place, whatever the line numbers and directories."""
+    if reading.blame is not None and reading.blame.signature is not None:
+        return reading.blame.signature
+    frames = reading.python_frames
     if not frames:
         return None
     stack = [f"{PurePath(frame.file).name}:{frame.function}" for frame in frames]
     return hashlib.sha256("\n".join([kind, *stack]).encode()).hexdigest()[:12]
 
 
+def _crash_grounds(reading: Reading) -> tuple[Ground, ...]:
+    crash = reading.crash
+    if crash is None:
+        return ()
+    grounds = [Ground(f"siginfo {name_si_code(crash.signo, crash.si_code)}", "crash link")]
+    native = [thread for thread in crash.threads if any(frame.kind == "native" for frame in thread.frames)]
+    python = [thread for thread in crash.threads if any(frame.kind == "python" for frame in thread.frames)]
+    counts = [
+        f"{what} stack of {len(threads)}" for what, threads in (("native", native), ("Python", python)) if threads
+    ]
+    if counts:
+        threads = f"{' and '.join(counts)} of {crash.threads_total or len(crash.threads)} threads"
+        grounds.append(
+            Ground(f"{threads}, taken while it stood still for {crash.held_s:.2f} s", crash.threads[0].source)
+        )
+    return tuple(grounds)
+
+
 def _python_ground(reading: Reading) -> tuple[Ground, ...]:
-    if reading.dump is None or reading.dump.signame is None:
+    if reading.dump is None or reading.dump.signame is None or (reading.blame and reading.blame.python_frames):
         return ()
     count = len(reading.dump.threads)
     return (Ground(f"Python stack of {count} thread{'s' * (count != 1)} (faulthandler)", str(reading.dump.place)),)
@@ -187,14 +254,16 @@ def _fill_in(remedy: Remedy, reading: Reading) -> Remedy:
 
 
 def _missing(kind: Kind, reading: Reading) -> tuple[Gap, ...]:
-    gaps = []
-    if reading.signame in CRASH_SIGNALS:
-        why = "this version sees the exit status, the output and the kernel's line, not the dying process itself"
+    gaps: list[Gap] = []
+    if reading.crash is not None:
+        gaps += reading.crash.gaps
+    elif reading.signame in CRASH_SIGNALS:
+        why = "the crash link was not in that process: only its exit status, its output and the kernel's line are there"
         fix = f"gdb -batch -ex run -ex 'thread apply all bt' --args {reading.command or 'COMMAND'}"
         gaps.append(Gap("native stack", why, fix))
         if reading.python_frames is None:
             gaps.append(Gap("Python stack", "no faulthandler text of this death is in the output", None))
-    if kind.name == "duplicate-openmp":
+    if kind.name == "duplicate-openmp" and reading.blame is None:
         gaps.append(Gap("owners of the two runtimes", "the message names the files, not the packages they belong to"))
     if not reading.culprit.seen and reading.culprit.role != "main":
         gaps.append(

@@ -57,6 +57,33 @@ def _numpy_abi(reading: Reading) -> Finding | None:
     return Finding("supported" if reading.is_log else "established", detail, tuple(grounds), {})
 
 
+_PAGE_BYTES = 4096
+
+
+def _stack_overflow(reading: Reading) -> Finding | None:
+    if reading.fault is None or reading.signame not in ("SIGSEGV", "SIGBUS") or reading.fault.kind_hint != "guard-page":
+        return None
+    return Finding("established", "", (Ground(reading.fault.sentence, "crash link"),), {})
+
+
+def _shared_memory(reading: Reading) -> Finding | None:
+    """The address alone cannot tell a full /dev/shm from a truncated file there; the room that was left can."""
+    if (
+        reading.crash is None
+        or reading.fault is None
+        or reading.signame != "SIGBUS"
+        or reading.fault.kind_hint != "shm"
+    ):
+        return None
+    grounds = [Ground(reading.fault.sentence, "crash link")]
+    free = reading.crash.shm_free_bytes
+    if free is not None:
+        grounds.append(Ground(f"{free} bytes were left in /dev/shm", "statvfs"))
+    if free is not None and free >= _PAGE_BYTES:
+        return None
+    return Finding("established" if free is not None else "supported", reading.fault.sentence, tuple(grounds), {})
+
+
 def _kernel_signal(reading: Reading) -> Finding | None:
     """A kernel log without a process of ours: the line itself is the evidence."""
     for line in reading.evidence.kernel:
@@ -99,9 +126,9 @@ _NEVER_THE_FLAG = Remedy(
     why="it hides the fault: the abort becomes a hang, a crash or wrong numbers (pytorch#78490, faiss#1977)",
 )
 _NATIVE_STACK = Remedy(
-    do="Get the native stack: gdb -batch -ex run -ex 'thread apply all bt' --args {command}",
+    do="Report it to the component named above with this case, or look closer: gdb --args {command}",
     safe=True,
-    why="it names the library and function, which the exit status and the Python stack cannot",
+    why="a fault in native code is mended in that library, or by giving it valid input",
 )
 _HEAP_CHECK = Remedy(
     do="Find the first bad write, not the place that noticed it: valgrind --error-limit=no {command}",
@@ -183,6 +210,7 @@ KINDS: tuple[Kind, ...] = (
                 "No space left on device: '/dev/shm/x'",
             ),
         ),
+        rule=_shared_memory,
         remedies=(
             Remedy(
                 do="Give the container more shared memory (docker run --shm-size=8g) or use fewer DataLoader workers.",
@@ -229,7 +257,7 @@ KINDS: tuple[Kind, ...] = (
         "A device assertion failed: {detail}{where}",
         markers=(
             marker(
-                r"\S+\.cuh?:\d+: .*Assertion `.*?` failed",
+                r"\S{1,200}\.cuh?:\d+: .*Assertion `.*?` failed",
                 "SIGABRT exception exit",
                 "synth/cuda_device_side_assert.txt",
             ),
@@ -288,7 +316,7 @@ KINDS: tuple[Kind, ...] = (
         "A compiled module does not fit what it is loaded with: {detail}{where}",
         markers=(
             marker(
-                r"(?:(?P<image>\S+): )?undefined symbol: \S+",
+                r"(?:(?P<image>\S{1,300}): )?undefined symbol: \S+",
                 "exception",
                 "OSError: ./x.so: undefined symbol: zoo_missing",
             ),
@@ -389,11 +417,26 @@ KINDS: tuple[Kind, ...] = (
         remedies=(_NATIVE_STACK,),
     ),
     Kind(
+        "stack-overflow",
+        "the stack ran into its guard page: recursion too deep, or a stack too small",
+        "Stack overflow{component}{where}",
+        rule=_stack_overflow,
+        remedies=(
+            Remedy(
+                do="Recurse less, or give the thread more stack (ulimit -s, threading.stack_size, OMP_STACKSIZE).",
+                safe=True,
+                why="the access that failed was in the guard page next to the stack pointer",
+                verify="harness run -- {command}",
+            ),
+            _NATIVE_STACK,
+        ),
+    ),
+    Kind(
         "abort",
         "it ended itself with abort() (SIGABRT)",
-        "Aborted (SIGABRT){after}{where}",
+        "Aborted (SIGABRT){component}{after}{where}",
         markers=(
-            marker(r"\S+:\d+: .*Assertion `.*' failed\.", "SIGABRT", "cxx_assert.txt"),
+            marker(r"\S{1,200}:\d+: .*Assertion `.*' failed\.", "SIGABRT", "cxx_assert.txt"),
             marker(r"OMP: Error #(?!15:|34:)\d+: .*", "SIGABRT SIGSEGV", "synth/omp179_macos_mutex_init.txt"),
             marker(
                 r"objc\[\d+\]: .*when fork\(\) was called\. We cannot safely call it.*",
@@ -408,7 +451,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "segfault",
         "invalid memory access (SIGSEGV)",
-        "Segmentation fault (SIGSEGV){where}",
+        "Segmentation fault (SIGSEGV){component}{where}",
         signals={"SIGSEGV": ""},
         rule=_kernel_signal,
         remedies=(_NATIVE_STACK,),
@@ -416,35 +459,35 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "bus-error",
         "memory that could not be delivered (SIGBUS)",
-        "Bus error (SIGBUS){where}",
+        "Bus error (SIGBUS){component}{where}",
         signals={"SIGBUS": ""},
         remedies=(_NATIVE_STACK,),
     ),
     Kind(
         "illegal-instruction",
         "an instruction this CPU does not have (SIGILL)",
-        "Illegal instruction (SIGILL){where}",
+        "Illegal instruction (SIGILL){component}{where}",
         signals={"SIGILL": ""},
         remedies=(_NATIVE_STACK,),
     ),
     Kind(
         "arithmetic",
         "integer division by zero or overflow (SIGFPE)",
-        "Arithmetic fault (SIGFPE){where}",
+        "Arithmetic fault (SIGFPE){component}{where}",
         signals={"SIGFPE": ""},
         remedies=(_NATIVE_STACK,),
     ),
     Kind(
         "trap",
         "a breakpoint or trap instruction (SIGTRAP)",
-        "Trap (SIGTRAP){where}",
+        "Trap (SIGTRAP){component}{where}",
         signals={"SIGTRAP": ""},
         remedies=(_NATIVE_STACK,),
     ),
     Kind(
         "bad-syscall",
         "a system call a filter forbids (SIGSYS)",
-        "Forbidden system call (SIGSYS){where}",
+        "Forbidden system call (SIGSYS){component}{where}",
         signals={"SIGSYS": ""},
         remedies=(_NATIVE_STACK,),
     ),

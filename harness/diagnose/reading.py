@@ -6,10 +6,13 @@ import re
 from functools import cached_property
 
 from harness.diagnose import lastwords
+from harness.diagnose.address import Fault, describe_fault
+from harness.diagnose.blame import Blame, blame, crashed_thread
 from harness.diagnose.culprit import find_culprit, is_wrapper, main_process
 from harness.diagnose.lastwords import Dump, Place, Traceback
 from harness.diagnose.verdict import Frame
-from harness.evidence.model import Evidence
+from harness.evidence.crash import Crash
+from harness.evidence.model import Evidence, name_signal
 
 # Text printed longer before the death than this is not its explanation.
 _LAST_WORDS_S = 5.0
@@ -53,6 +56,20 @@ class Reading:
         """faulthandler's text for the culprit's signal, or a fatal error of the interpreter itself."""
         near = [dump for dump in self.dumps if self._is_near_death(dump.place)]
         return next((dump for dump in near if dump.signame in (None, self.signame)), None)
+
+    @cached_property
+    def crash(self) -> Crash | None:
+        """The culprit's death as the crash link saw it."""
+        own = [crash for crash in self.evidence.crashes if crash.pid == self.culprit.pid]
+        return next((crash for crash in reversed(own) if name_signal(crash.signo) == self.signame), None)
+
+    @cached_property
+    def fault(self) -> Fault | None:
+        return describe_fault(self.crash) if self.crash else None
+
+    @cached_property
+    def blame(self) -> Blame | None:
+        return blame(self.crash) if self.crash else None
 
     @cached_property
     def final(self) -> Traceback | None:
@@ -133,14 +150,23 @@ class Reading:
         """Of the thread that ended, innermost first; empty when it had none; null when nothing tells."""
         if self.final is not None:
             return self.final.frames
+        if self.blame is not None and self.blame.python_frames:
+            return self.blame.python_frames
         if self.dump is not None and self.dump.current is not None:
             return self.dump.current.frames
-        return None
+        return () if self._saw_crashed_thread() else None
+
+    def _saw_crashed_thread(self) -> bool:
+        return self.crash is not None and self.crash.step == "native-all" and crashed_thread(self.crash) is not None
 
     @property
     def context_frame(self) -> Frame | None:
         """The main thread's user frame, for a thread that died without any Python frame."""
-        if self.python_frames != () or self.dump is None:
+        if self.python_frames != ():
+            return None
+        if self.blame is not None and self.blame.context_frame is not None:
+            return self.blame.context_frame
+        if self.dump is None:
             return None
         main_thread = next((thread for thread in reversed(self.dump.threads) if not thread.is_current), None)
         return lastwords.innermost_user_frame(main_thread.frames) if main_thread else None

@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from harness.evidence.model import Gap
+from harness.evidence.gap import Gap
 
 VERDICT_SCHEMA = "harness.verdict/1"
 Status = Literal["established", "supported", "hypothesis", "unknown"]
@@ -40,6 +40,7 @@ class Component(Struct, frozen=True):
     version: str | None
     image: str | None
     function: str | None
+    offset: str | None = None
 
 
 class ProcessRef(Struct, frozen=True):
@@ -93,6 +94,7 @@ class Verdict(Struct, frozen=True):
     upstream: tuple[Upstream, ...]
     remedies: tuple[Remedy, ...]
     next: str | None
+    fault: str | None = None
 
 
 class Hypothesis(Struct, frozen=True):

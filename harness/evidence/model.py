@@ -9,6 +9,9 @@ import signal
 
 from msgspec import Struct
 
+from harness.evidence.crash import Crash
+from harness.evidence.gap import Gap
+
 EVIDENCE_SCHEMA = "harness.evidence/1"
 
 
@@ -107,14 +110,6 @@ class Memory(Struct, frozen=True):
     limit_source: str | None = None
 
 
-class Gap(Struct, frozen=True):
-    """Something that could not be looked at: never the same as nothing found."""
-
-    what: str
-    why: str
-    fix: str | None = None
-
-
 class Part(Struct, frozen=True):
     """One kept file of a channel: what a reader of the terminal would have seen, line by line.
 
@@ -147,6 +142,7 @@ class Evidence(Struct, frozen=True):
     duration_s: float
     python: str | None = None
     processes: tuple[Process, ...] = ()
+    crashes: tuple[Crash, ...] = ()
     signals: tuple[PassedSignal, ...] = ()
     channels: tuple[Channel, ...] = ()
     kernel: tuple[KernelLine, ...] = ()

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from harness.evidence.model import Part, Transcript
 
+# No message that matters is longer; megabytes without a newline would keep a pattern busy for minutes.
+_LONGEST_LINE = 2000
 _ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
@@ -54,8 +56,14 @@ def _visible_lines(text: str) -> tuple[tuple[str, ...], frozenset[int]]:
         _, drawn_over, shown = line.rstrip("\r").rpartition("\r")
         if drawn_over:
             redrawn.add(number)
-        lines.append(clean_for_terminal(shown))
+        lines.append(clean_for_terminal(_shorten(shown)))
     return tuple(lines), frozenset(redrawn)
+
+
+def _shorten(line: str) -> str:
+    """Both ends: a message is often printed behind a long unfinished line."""
+    half = _LONGEST_LINE // 2
+    return line if len(line) <= _LONGEST_LINE else f"{line[:half]} … {line[-half:]}"
 
 
 def _read_marks(path: Path) -> list[tuple[int, int]]:

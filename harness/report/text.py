@@ -27,6 +27,7 @@ def render(document: Document, *, width: int, color: bool) -> str:
         lines += _rows("case", [document.case] if document.case else [], width, color)
         return "\n".join(lines) + "\n"
     verdict = document.verdict
+    lines += _rows("fault", [verdict.fault] if verdict.fault else [], width, color)
     lines += _rows("component", _component(verdict.component, verdict.faulting_image), width, color)
     lines += _rows("process", _process(document), width, color)
     lines += _rows("grounds", [f"{ground.fact}  [{ground.source}]" for ground in verdict.grounds], width, color)
@@ -89,12 +90,18 @@ def _rows(label: str, texts: list[str] | tuple[str, ...], width: int, color: boo
 def _component(component: Component | None, faulting: Component | None) -> list[str]:
     def name(image: Component) -> str:
         owner = f" ({image.distribution} {image.version or ''})".replace(" )", ")") if image.distribution else ""
-        return f"{image.image}{owner}"
+        function = f"{image.function}  " if image.function else ""
+        offset = f" {_plus(image.offset)}" if image.offset and image.offset not in function else ""
+        return f"{function}{image.image}{offset}{owner}"
 
     rows = [name(component)] if component else []
     if faulting and faulting != component:
         rows.append(f"faulting image: {name(faulting)}")
     return rows
+
+
+def _plus(offset: str) -> str:
+    return offset if offset.startswith("+") else f"+{offset}"
 
 
 def _process(document: Document) -> list[str]:

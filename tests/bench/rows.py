@@ -96,6 +96,8 @@ def measure_training(plan: Plan) -> Iterator[Row | Note]:
     )
     last = next(iter(losses)).decode().splitlines()[-1]
     yield Note(f"{plan.pairs} pairs under/bare, interleaved; all {2 * plan.pairs} printed the same losses ({last})")
+    noise = max(walls[1]) / min(walls[1])
+    yield Note(f"slowest / fastest bare run: {noise:.3f}; that is how noisy this machine was")
 
 
 def _loop_s(cost: Cost) -> float:

@@ -55,15 +55,11 @@ def list_runs() -> list[Any]:
     for path in sorted(SCENARIOS.glob("*.py")):
         literals = read_literals(path)
         ours = [version for version, python in INTERPRETERS.items() if python == sys.executable]
-        for version in ours if literals.get("NEEDS") else INTERPRETERS:
+        versions = [version for version in INTERPRETERS if version in literals.get("VERSIONS", VERSIONS)]
+        for version in ours if literals.get("NEEDS") else versions:
             for twin in ("fault", "control"):
                 runs.append(pytest.param(path, version, twin, id=f"{path.stem}-{version}-{twin}"))
     return runs
-
-
-@pytest.fixture(scope="session")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
-    return {}
 
 
 def build(source: Path, flags: list[str], where: Path) -> Path:
@@ -75,11 +71,6 @@ def build(source: Path, flags: list[str], where: Path) -> Path:
             pytest.skip(f"needs {compiler}")
         subprocess.run([compiler, "-O1", "-g", "-shared", "-fPIC", *flags, "-o", library, source], check=True)
     return library
-
-
-@pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("zoo-libraries")
 
 
 def make_command(path: Path, literals: dict[str, Any], python: str, control: bool) -> list[str]:
@@ -126,6 +117,18 @@ def find_child(parent: int, command: list[str]) -> int:
     raise AssertionError(f"no child of {parent} runs {command}")
 
 
+def check_blame(expected: dict[str, Any], verdict: dict[str, Any]) -> None:
+    """Images by the start of their file name; null in the scenario means: not known beforehand."""
+    for name in ("component", "faulting_image"):
+        if expected.get(name):
+            image = (verdict[name] or {}).get("image") or ""
+            assert Path(image).name.startswith(expected[name]), (name, verdict)
+    if expected.get("component_function"):
+        assert expected["component_function"] in (verdict["component"]["function"] or ""), verdict
+    for word in expected.get("fault", ()):
+        assert word in (verdict["fault"] or ""), verdict
+
+
 @pytest.mark.parametrize(("path", "version", "twin"), list_runs())
 def test_verdict(path: Path, version: str, twin: str, tmp_path: Path, built: Path) -> None:
     literals = read_literals(path)
@@ -135,6 +138,8 @@ def test_verdict(path: Path, version: str, twin: str, tmp_path: Path, built: Pat
     for file in literals.get("NEEDS_FILES", ()):
         if not Path(file).exists():
             pytest.skip(f"needs {file}")
+    if literals.get("NEEDS_ROOT") and os.getuid() != 0:
+        pytest.skip("needs root")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     environment |= {"HARNESS_CASES": str(tmp_path / "cases"), "TMPDIR": str(tmp_path)}
     if source := literals.get("BUILD"):
@@ -152,9 +157,11 @@ def test_verdict(path: Path, version: str, twin: str, tmp_path: Path, built: Pat
         ("signal", document["outcome"]["signal"]),
         ("role", verdict["process"]["role"]),
         ("user_function", (verdict["user_frame"] or {}).get("function")),
+        ("context_function", (verdict["context_frame"] or {}).get("function")),
     ):
         if name in expected:
             assert actual == expected[name], (name, verdict)
+    check_blame(expected, verdict)
     for word in expected.get("headline", ()):
         assert word in verdict["headline"]
     if control:

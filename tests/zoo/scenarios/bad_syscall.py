@@ -11,7 +11,7 @@ EXPECT = {
     "exit": 159,
     "signal": "SIGSYS",
     "role": "main",
-    "user_function": None,
+    "user_function": "open_device",
     "headline": ["SIGSYS"],
 }
 CONTROL = {"kind": "clean", "exit": 0}

@@ -11,7 +11,7 @@ EXPECT = {
     "exit": 139,
     "signal": "SIGSEGV",
     "role": "main",
-    "user_function": None,
+    "user_function": "run_as_daemon",
     "headline": [],
 }
 CONTROL = {"kind": "clean", "exit": 0}

@@ -11,7 +11,7 @@ EXPECT = {
     "exit": 133,
     "signal": "SIGTRAP",
     "role": "main",
-    "user_function": None,
+    "user_function": "hit_breakpoint",
     "headline": ["SIGTRAP"],
 }
 CONTROL = {"kind": "clean", "exit": 0}

@@ -10,7 +10,7 @@ EXPECT = {
     "exit": 1,
     "signal": "SIGSEGV",
     "role": "worker",
-    "user_function": None,
+    "user_function": "__getitem__",
     "headline": ["SIGSEGV"],
 }
 CONTROL = {"kind": "clean", "exit": 0}

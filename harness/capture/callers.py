@@ -1,0 +1,66 @@
+"""The right name for a caller: the function that holds the call, not the one that begins where the call would return.
+
+A call to a function that never returns (abort, __stack_chk_fail, a throw) may be the last instruction; its return
+address is then the next function's first. pystack 1.7 names the function at the return address. Only frames that call
+into a runtime library are looked up again, in the file's own symbol table.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+from msgspec import structs
+
+from harness.capture.elf import Elf
+from harness.evidence.crash import CrashFrame, CrashThread
+
+_NEVER_RETURN = ("libc.so", "libc-", "libstdc++", "libc++", "libgcc_s")
+
+
+def name_callers(threads: tuple[CrashThread, ...]) -> tuple[CrashThread, ...]:
+    return tuple(
+        structs.replace(thread, frames=tuple(_name_frames(thread.frames))) if thread.crashed else thread
+        for thread in threads
+    )
+
+
+def _name_frames(frames: tuple[CrashFrame, ...]) -> list[CrashFrame]:
+    named = list(frames[:1])
+    for inner, frame in pairwise(frames):
+        called = Path(inner.image or "").name
+        named.append(_name(frame) if called.startswith(_NEVER_RETURN) and frame.kind == "native" else frame)
+    return named
+
+
+def _name(frame: CrashFrame) -> CrashFrame:
+    if frame.image is None or frame.offset is None or Path(frame.image).name.startswith(_NEVER_RETURN):
+        return frame
+    name = find_function(frame.image, int(frame.offset, 16) - 1)
+    return structs.replace(frame, function=demangle(name)) if name else frame
+
+
+@cache
+def find_function(path: str, offset: int) -> str | None:
+    try:
+        with Elf(Path(path)) as elf:
+            return elf.function_at(offset)
+    except (OSError, ValueError, struct.error):
+        return None
+
+
+def demangle(name: str) -> str:
+    """By the C++ runtime of this machine; as it is where there is none."""
+    if not name.startswith("_Z"):
+        return name
+    try:
+        runtime = ctypes.CDLL("libstdc++.so.6")
+    except OSError:
+        return name
+    status = ctypes.c_int()
+    runtime.__cxa_demangle.restype = ctypes.c_char_p
+    text = runtime.__cxa_demangle(name.encode(), None, None, ctypes.byref(status))
+    return text.decode() if text else name

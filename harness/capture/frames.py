@@ -1,0 +1,222 @@
+"""The frames of a thread as tools tell them, made one: native and Python merged, placed in images, ours taken out.
+
+Pure but for one question to the target's memory (is this the signal trampoline?). Runs no tool.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from harness.evidence.crash import CrashFrame, CrashThread, Image
+
+_C_LIBRARY = re.compile(r"(libc|libpthread|ld-linux|ld-musl|ld)[-.]")
+_DECORATION = re.compile(
+    r"(?:@@?[A-Za-z0-9_.]+| \[clone [^]]+\]|(?:\.(?:constprop|isra|part|cold|lto_priv|llvm)(?:\.\d+)*)+)*"
+    r"(?: \(inlined\))?$"
+)
+_TRAMPOLINE = "__restore_rt"
+_TRAMPOLINES = {_TRAMPOLINE, "__restore", "__kernel_rt_sigreturn", "__default_rt_sa_restorer", "_sigtramp"}
+# What a trampoline is made of, the way gdb and libgcc know it: in a stripped libc it has no name.
+_SIGRETURN = {
+    "x86_64": bytes.fromhex("48c7c00f0000000f05"),  # mov $__NR_rt_sigreturn, %rax; syscall
+    "aarch64": struct.pack("<II", 0xD2801168, 0xD4000001),  # mov x8, #__NR_rt_sigreturn; svc #0
+}
+
+
+class NativeFrame(Struct, frozen=True):
+    """As pystack's engine tells it. `evaluates`: this frame runs Python frames."""
+
+    address: int
+    symbol: str
+    file: str
+    line: int
+    image: str
+    evaluates: bool = False
+
+
+class PythonFrame(Struct, frozen=True):
+    """`entry`: the outermost that its evaluating native frame runs. `shim`: made by the interpreter, nobody's code."""
+
+    function: str
+    file: str
+    line: int
+    entry: bool = False
+    shim: bool = False
+
+
+class EngineThread(Struct, frozen=True):
+    """Outermost frame first."""
+
+    tid: int
+    name: str | None
+    native: tuple[NativeFrame, ...]
+    python: tuple[PythonFrame, ...]
+
+
+class SpyFrame(Struct, frozen=True):
+    """`module` is the image of a native frame, null for a Python one. An unnamed one has its address for a name."""
+
+    name: str
+    filename: str
+    line: int
+    module: str | None = None
+
+
+class SpyThread(Struct, frozen=True):
+    """Innermost frame first."""
+
+    frames: tuple[SpyFrame, ...]
+    os_thread_id: int | None = None
+    thread_name: str | None = None
+
+
+class Places:
+    """Which image holds an address, by where it is loaded: two copies of a library may share a path."""
+
+    def __init__(self, images: Iterable[Image], pid: int | None = None) -> None:
+        self._images = sorted(images, key=lambda image: int(image.base, 16))
+        self._bases = [int(image.base, 16) for image in self._images]
+        self._code = None if pid is None else _SIGRETURN.get(os.uname().machine)
+        self._memory = f"/proc/{pid}/mem"
+        self._known: dict[int, bool] = {}
+
+    def find(self, address: int) -> Image | None:
+        at = bisect_right(self._bases, address) - 1
+        return self._images[at] if at >= 0 and address < int(self._images[at].end, 16) else None
+
+    def holds_trampoline(self, address: int) -> bool:
+        if self._code is not None and address not in self._known:
+            self._known[address] = self._read(address, len(self._code)) == self._code
+        return self._known.get(address, False)
+
+    def _read(self, address: int, length: int) -> bytes:
+        try:
+            with Path(self._memory).open("rb", buffering=0) as memory:
+                return os.pread(memory.fileno(), length, address)
+        except (OSError, OverflowError):
+            return b""  # not allowed, or nothing there: then only its name can tell
+
+
+def read_engine(output: bytes, places: Places, source: str) -> Iterator[tuple[CrashThread, str | None]]:
+    """What the pystack child printed: each thread, and what is wrong with it."""
+    for thread in msgspec.json.decode(output, type=list[EngineThread]):
+        frames, merged = merge_frames(thread, places)
+        note = None if merged else f"native and Python frames of thread {thread.tid} could not be merged"
+        yield CrashThread(thread.tid, thread.name, False, frames, source), note
+
+
+def read_spy(output: bytes, places: Places, source: str) -> Iterator[tuple[CrashThread, str | None]]:
+    """What `py-spy dump --json` printed."""
+    for thread in msgspec.json.decode(output, type=list[SpyThread]):
+        frames = tuple(_spy_frame(frame, places) for frame in thread.frames)
+        yield CrashThread(thread.os_thread_id or 0, thread.thread_name, False, frames, source), None
+
+
+def merge_frames(thread: EngineThread, places: Places) -> tuple[tuple[CrashFrame, ...], bool]:
+    """Innermost first, each evaluating native frame replaced by the Python frames it runs; false: could not merge.
+
+    The rule of pystack/traceback_formatter.py: as many evaluating frames as entry frames, else nobody can tell which
+    runs which. Unlike there no native frame is left out, and an evaluating frame that was itself interrupted stays.
+    """
+    runs = _split_at_entries(thread.python)
+    natives = [_native_frame(frame, places) for frame in thread.native]
+    if len(runs) != sum(frame.evaluates for frame in thread.native):
+        pythons = [frame for run in runs for frame in run]
+        return (*reversed(natives), *reversed(pythons)), not (natives and pythons)
+    merged: list[CrashFrame] = []
+    for index, (told, frame) in enumerate(zip(thread.native, natives, strict=True)):
+        if told.evaluates:
+            merged += runs.pop(0)
+        if not told.evaluates or _is_innermost(natives[index + 1 :]):
+            merged.append(frame)
+    return tuple(reversed(merged)), True
+
+
+def _split_at_entries(frames: Sequence[PythonFrame]) -> list[list[CrashFrame]]:
+    runs: list[list[CrashFrame]] = []
+    for frame in frames:
+        if frame.entry or not runs:
+            runs.append([])
+        if not frame.shim:
+            runs[-1].append(CrashFrame("python", frame.function, frame.file, frame.line))
+    return runs
+
+
+def _is_innermost(inner: list[CrashFrame]) -> bool:
+    """The program was here: what follows, if anything, is a signal handler."""
+    return not inner or is_trampoline(inner[0])
+
+
+def _native_frame(frame: NativeFrame, places: Places) -> CrashFrame:
+    image = places.find(frame.address)
+    path = image.path if image else frame.image or None
+    function = _clean_symbol(frame.symbol)
+    if (path is None or _is_c_library(path)) and places.holds_trampoline(frame.address):
+        function = _TRAMPOLINE
+    known = frame.line > 0
+    return CrashFrame(
+        kind="native",
+        function=function,
+        file=frame.file if known else None,
+        line=frame.line if known else None,
+        image=path,
+        offset=hex(frame.address - int(image.base, 16)) if image else None,
+        address=hex(frame.address),
+    )
+
+
+def _clean_symbol(symbol: str) -> str | None:
+    """The function's own name: no symbol version, no mark of the compiler's copy of it, no "(inlined)"."""
+    return None if symbol in ("", "???") else _DECORATION.sub("", symbol)
+
+
+def _spy_frame(frame: SpyFrame, places: Places) -> CrashFrame:
+    if frame.module is None:
+        # py-spy gives the qualified name where it can; the others do not.
+        return CrashFrame("python", frame.name.rpartition(".")[2], frame.filename, frame.line)
+    if frame.name.startswith("0x"):
+        return _native_frame(NativeFrame(int(frame.name, 16), "", "", 0, frame.module), places)
+    file, line = (frame.filename, frame.line) if frame.line > 0 else (None, None)
+    return CrashFrame("native", _clean_symbol(frame.name), file, line, frame.module)
+
+
+def strip_own_frames(frames: Sequence[CrashFrame], our_library_path: str) -> tuple[CrashFrame, ...]:
+    """Innermost first, without our handler, what it called in libc, and the trampoline that called it.
+
+    Again as long as that holds: a thread can be parked while it waits in a crash of its own. Our library's frames
+    further out are real and stay: it also starts threads, and calls the handlers of others.
+    """
+    rest = tuple(frames)
+    while length := _handler_length(rest, our_library_path):
+        rest = rest[length:]
+    return rest
+
+
+def _handler_length(frames: Sequence[CrashFrame], ours: str) -> int:
+    seen_ours = False
+    for index, frame in enumerate(frames):
+        if is_trampoline(frame):
+            return index + 1 if seen_ours else 0
+        if frame.kind == "python" or frame.image is None:
+            return 0
+        if frame.image == ours:
+            seen_ours = True
+        elif not _is_c_library(frame.image):
+            return 0
+    return 0
+
+
+def is_trampoline(frame: CrashFrame) -> bool:
+    return frame.kind == "native" and frame.function in _TRAMPOLINES
+
+
+def _is_c_library(path: str) -> bool:
+    return bool(_C_LIBRARY.match(path.rpartition("/")[2]))

@@ -1,0 +1,252 @@
+"""Which installed package a loaded file came with: wheel, conda, system package, or the interpreter itself.
+
+Reads what the installers wrote down; runs nothing but `rpm`, and imports nothing of the target's. `root` is a variable
+so that a made-up tree can be tested. Which of the packages is to blame is not asked here.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import csv
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from msgspec.structs import replace
+
+from harness.evidence.crash import Image
+
+_ROOT = Path("/")
+_SITES = ("site-packages", "dist-packages")
+_RPM_DEADLINE_S = 5
+_RECORD_LIBRARY = re.compile(rb"^[^\n]*\.so[^\n]*$", re.MULTILINE)
+_QUOTED_LIBRARY = re.compile(rb'"([^"\\\n]*\.so[^"\\\n]*)"')
+_INTERPRETER = re.compile(r"/bin/python[0-9.]*[a-z]*$|/libpython[0-9.]+[a-z]*\.so[0-9.]*$|/lib-dynload/[^/]+$")
+_PATCH_VERSION = re.compile(r"(?<![0-9.])(3\.\d+\.\d+(?:(?:a|b|rc)\d+)?)(?![0-9])")
+_MINOR_VERSION = re.compile(r"python(3\.\d+)")
+_MERGED = re.compile(r"/usr(?=/(?:lib\w*|s?bin)/)")
+
+Owner = Literal["wheel", "conda", "system", "interpreter", "unowned"]
+
+
+class Owned(NamedTuple):
+    owner: Owner
+    distribution: str
+    version: str | None
+
+
+def find_owners(
+    images: Iterable[Image], site_packages: Iterable[str], interpreter_prefix: str | None, root: Path = _ROOT
+) -> tuple[Image, ...]:
+    """The images with distribution, version and owner filled in where one is known.
+
+    A deleted image keeps the name but not the version: what is on disk now is not what was loaded.
+    """
+    images = tuple(images)
+    left = {image.path for image in images}
+    owned: dict[str, Owned] = {}
+    for search in (
+        lambda paths: search_records(paths, site_packages),
+        lambda paths: search_interpreter(paths, interpreter_prefix),
+        search_conda,
+        lambda paths: search_dpkg(paths, root),
+        search_rpm,
+    ):
+        owned |= search(left - owned.keys())
+    return tuple(_claim(image, owned.get(image.path)) for image in images)
+
+
+def _claim(image: Image, owned: Owned | None) -> Image:
+    if owned is None:
+        return image
+    version = None if image.deleted else owned.version
+    return replace(image, owner=owned.owner, distribution=owned.distribution, version=version)
+
+
+def find_site_packages(paths: Iterable[str]) -> list[str]:
+    """Directories that may hold *.dist-info for these files: above them, and beside a lib/ that a wheel put data in."""
+    folders = {ancestor for parent in {Path(path).parent for path in paths} for ancestor in (parent, *parent.parents)}
+    found: set[str] = set()
+    for folder in folders:
+        if folder.name in ("lib", "lib64"):
+            found |= {str(site) for site in folder.glob("python3*/site-packages")}
+        if folder.name in _SITES or _has_dist_info(folder):
+            found.add(str(folder))  # the second: pip install --target, or a store that an environment links to
+    return sorted(found)
+
+
+def _has_dist_info(folder: Path) -> bool:
+    try:
+        with os.scandir(folder) as entries:
+            return any(entry.name.endswith(".dist-info") for entry in entries)
+    except OSError:
+        return False
+
+
+def search_records(paths: Iterable[str], site_packages: Iterable[str]) -> dict[str, Owned]:
+    """By RECORD; https://packaging.python.org/en/latest/specifications/recording-installed-packages/."""
+    owned: dict[str, Owned] = {}
+    paths = set(paths)
+    for site in site_packages:
+        wanted = {os.path.relpath(path, site).encode(): path for path in paths}
+        for record, lines in _read_records(site):
+            mine = [wanted[name] for name, _ in map(_split_line, lines) if name in wanted]
+            if mine:
+                owned |= dict.fromkeys(mine, _describe_distribution(record.parent))
+    return owned
+
+
+def _read_records(site: str) -> Iterator[tuple[Path, list[bytes]]]:
+    """Each RECORD's lines about shared libraries. A program in bin/ is not looked for: it is no library."""
+    for record in sorted(Path(site).glob("*.dist-info/RECORD")):
+        with contextlib.suppress(OSError):
+            yield record, _RECORD_LIBRARY.findall(record.read_bytes())
+
+
+def _split_line(line: bytes) -> tuple[bytes, str]:
+    """(path relative to site-packages, hash); the path is quoted where it holds a comma."""
+    if line.startswith(b'"'):
+        name, digest = next(csv.reader([line.decode("utf-8", "surrogateescape")]))[:2]
+    else:
+        name, digest = (*line.decode("utf-8", "surrogateescape").split(","), "")[:2]
+    if name.startswith(".."):
+        name = os.path.normpath(name)
+    return name.encode("utf-8", "surrogateescape"), digest
+
+
+def _describe_distribution(dist_info: Path) -> Owned:
+    """The name as its author wrote it; the directory's name has it only with the dashes changed."""
+    name, _, version = dist_info.name.removesuffix(".dist-info").partition("-")
+    with contextlib.suppress(OSError):
+        head = (dist_info / "METADATA").read_text(errors="replace").partition("\n\n")[0]
+        fields = dict(line.split(": ", 1) for line in head.splitlines() if line.startswith(("Name: ", "Version: ")))
+        name, version = fields.get("Name", name), fields.get("Version", version)
+    return Owned("conda" if _installer(dist_info) == "conda" else "wheel", name, version)
+
+
+def _installer(dist_info: Path) -> str | None:
+    try:
+        return (dist_info / "INSTALLER").read_text(errors="replace").strip()
+    except OSError:
+        return None
+
+
+def check_modified(image: Image) -> bool | None:
+    """Whether the file differs from its RECORD. Null: no RECORD has a hash for it, or it can no longer be read."""
+    if image.deleted or (recorded := _recorded_hash(image.path)) is None:
+        return None
+    try:
+        algorithm, _, expected = recorded.partition("=")
+        with Path(image.path).open("rb") as file:
+            actual = _hash(file.fileno(), algorithm)
+    except (OSError, ValueError):
+        return None
+    return base64.urlsafe_b64encode(actual).rstrip(b"=").decode() != expected
+
+
+def _recorded_hash(path: str) -> str | None:
+    for site in find_site_packages([path]):
+        wanted = os.path.relpath(path, site).encode()
+        for _, lines in _read_records(site):
+            for name, digest in map(_split_line, lines):
+                if name == wanted:
+                    return digest or None
+    return None
+
+
+def _hash(file: int, algorithm: str) -> bytes:
+    hasher = hashlib.new(algorithm)
+    while block := os.read(file, 1 << 20):
+        hasher.update(block)
+    return hasher.digest()
+
+
+def search_interpreter(paths: Iterable[str], prefix: str | None) -> dict[str, Owned]:
+    """The program, libpython and the standard library's own modules, below `prefix` where that is known."""
+    return {
+        path: Owned("interpreter", "CPython", _version_in(path))
+        for path in paths
+        if _INTERPRETER.search(path) and (prefix is None or path.startswith(prefix.rstrip("/") + "/"))
+    }
+
+
+def _version_in(path: str) -> str | None:
+    """`…/3.11.7/lib/libpython3.11.so` is 3.11.7, `/usr/bin/python3.11` is 3.11."""
+    minor = _MINOR_VERSION.search(path)
+    for full in _PATCH_VERSION.findall(path):
+        if minor is None or full.startswith(minor[1] + "."):
+            return str(full)
+    return minor[1] if minor else None
+
+
+def search_conda(paths: Iterable[str]) -> dict[str, Owned]:
+    """By conda-meta/NAME-VERSION-BUILD.json of the environment that a file lies in."""
+    owned: dict[str, Owned] = {}
+    for prefix, inside in _group_by_conda_prefix(paths).items():
+        wanted = {os.path.relpath(path, prefix).encode(): path for path in inside}
+        for meta in sorted(Path(prefix, "conda-meta").glob("*.json")):
+            name, version, _build = (*meta.stem.rsplit("-", 2), "", "")[:3]
+            with contextlib.suppress(OSError):
+                mine = wanted.keys() & set(_QUOTED_LIBRARY.findall(meta.read_bytes()))
+                owned |= {wanted[path]: Owned("conda", name, version) for path in mine}
+    return owned
+
+
+def _group_by_conda_prefix(paths: Iterable[str]) -> dict[str, list[str]]:
+    prefixes: dict[Path, bool] = {}
+    groups: dict[str, list[str]] = {}
+    for path in paths:
+        for ancestor in Path(path).parents:
+            if ancestor not in prefixes:
+                prefixes[ancestor] = (ancestor / "conda-meta").is_dir()
+            if prefixes[ancestor]:
+                groups.setdefault(str(ancestor), []).append(path)
+                break
+    return groups
+
+
+def search_dpkg(paths: Iterable[str], root: Path = _ROOT) -> dict[str, Owned]:
+    """By /var/lib/dpkg/info/PACKAGE.list, where a file may stand under its name from before the /usr merge."""
+    wanted = {name.encode(): path for path in paths for name in (_MERGED.sub("", path, count=1), path)}
+    packages: dict[str, str] = {}
+    for listing in sorted((root / "var/lib/dpkg/info").glob("*.list")) if wanted else ():
+        with contextlib.suppress(OSError):
+            for name in wanted.keys() & set(listing.read_bytes().split(b"\n")):
+                packages[wanted[name]] = listing.stem.partition(":")[0]
+    versions = _dpkg_versions(root) if packages else {}
+    return {path: Owned("system", package, versions.get(package)) for path, package in packages.items()}
+
+
+def _dpkg_versions(root: Path) -> dict[str, str]:
+    versions = {}
+    with contextlib.suppress(OSError):
+        for stanza in (root / "var/lib/dpkg/status").read_text(errors="replace").split("\n\n"):
+            name = re.search(r"^Package: (.+)$", stanza, re.MULTILINE)
+            version = re.search(r"^Version: (.+)$", stanza, re.MULTILINE)
+            if name and version:
+                versions[name[1]] = version[1]
+    return versions
+
+
+def search_rpm(paths: Iterable[str]) -> dict[str, Owned]:
+    """By `rpm -qf`, which answers with one line for each file, in their order."""
+    asked = sorted(paths)
+    rpm = shutil.which("rpm")
+    if rpm is None or not asked:
+        return {}
+    command = [rpm, "-qf", "--queryformat", "%{NAME}\\t%{VERSION}-%{RELEASE}\\n", *asked]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=_RPM_DEADLINE_S, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    lines = answer.stdout.splitlines()
+    if len(lines) != len(asked):
+        return {}  # a file with two owners has two lines: then nobody knows which line is whose
+    pairs = ((path, line.split("\t")) for path, line in zip(asked, lines, strict=True))
+    return {path: Owned("system", *words) for path, words in pairs if len(words) == 2}

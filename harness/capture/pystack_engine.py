@@ -1,0 +1,63 @@
+"""The stacks of one process as pystack's engine sees them, printed as one JSON line: `… PID MODE DEADLINE_S`.
+
+Runs as a child of its own, because the engine can crash or hang on a damaged target. Merges and judges nothing, and
+imports little: the target stands still meanwhile, and msgspec alone would cost it 60 ms.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from typing import Any
+
+
+def read_threads(pid: int, mode: str) -> list[dict[str, Any]]:
+    from pystack.engine import NativeReportingMode, get_process_threads
+
+    threads = get_process_threads(pid, stop_process=True, native_mode=NativeReportingMode[mode])
+    return [_describe(thread) for thread in threads]
+
+
+def _describe(thread: Any) -> dict[str, Any]:
+    """Outermost frame first, as the engine has them."""
+    from pystack.types import NativeFrame, frame_type
+
+    version = thread.python_version
+    return {
+        "tid": thread.tid,
+        "name": thread.name,
+        "native": [
+            {
+                "address": frame.address,
+                "symbol": frame.symbol,
+                "file": frame.path,
+                "line": frame.linenumber,
+                "image": frame.library,
+                "evaluates": frame_type(frame, version) == NativeFrame.FrameType.EVAL,
+            }
+            for frame in thread.native_frames
+        ],
+        "python": [
+            {
+                "function": frame.code.scope,
+                "file": frame.code.filename,
+                "line": frame.code.location.lineno,
+                "entry": bool(frame.is_entry),
+                "shim": bool(frame.is_shim),
+            }
+            for frame in thread.all_frames
+        ],
+    }
+
+
+def main() -> None:
+    pid, mode, deadline_s = int(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+    # Should our parent be gone by then, nobody else would end a look that hangs, and the target would stand for ever.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, deadline_s)
+    sys.stdout.write(json.dumps(read_threads(pid, mode)) + "\n")
+
+
+if __name__ == "__main__":
+    main()

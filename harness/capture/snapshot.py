@@ -1,0 +1,181 @@
+"""Everything that can be seen of a process while it stands still: stacks, images, open files, memory.
+
+Two halves: `look_while_held` needs the living process and is short; `complete` reads files on disk, after it was let
+go. What cannot be had is a gap, and the rest is still taken. Holds nothing and releases nothing itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from harness.capture.callers import name_callers
+from harness.capture.images import Row, list_images, list_mappings, read_maps
+from harness.capture.owners import find_owners, find_site_packages
+from harness.capture.stacks import take_stacks
+from harness.evidence.crash import CrashThread, Image, Mapping, Step, ToolRun
+from harness.evidence.gap import Gap
+
+_MOST_FILES = 256
+_PYTHON = re.compile(r"(?:^|/)(?:lib)?python[0-9.]*[a-z]*(?:\.so[0-9.]*)?$")
+_PROC = Path("/proc")
+_Fact = TypeVar("_Fact")
+
+
+class Status(NamedTuple):
+    rss_bytes: int | None
+    threads_total: int | None
+
+
+class Snapshot(NamedTuple):
+    """What was seen of one process. From `look_while_held` the images have no owners yet."""
+
+    pid: int
+    step: Step
+    threads: tuple[CrashThread, ...]
+    tools: tuple[ToolRun, ...]
+    images: tuple[Image, ...]
+    mappings: tuple[Mapping, ...]
+    open_files: tuple[str, ...]
+    rss_bytes: int | None
+    threads_total: int | None
+    shm_free_bytes: int | None
+    executable: str | None
+    packages: dict[str, str]
+    gaps: tuple[Gap, ...]
+    seconds: float
+
+
+def take_snapshot(pid: int, deadline_s: float, *, tid: int | None = None) -> Snapshot:
+    return complete(look_while_held(pid, deadline_s, tid=tid))
+
+
+def look_while_held(pid: int, deadline_s: float, *, tid: int | None = None) -> Snapshot:
+    """The files of /proc first, which take milliseconds, then the stacks. With no time (0) only the former.
+
+    `tid` is the thread that crashed: a tool that does not show it is not enough.
+    """
+    begun = time.monotonic()
+    gaps: list[Gap] = []
+    rows: list[Row] = _guard(gaps, "mappings and loaded images", lambda: read_maps(pid), [])
+    open_files: tuple[str, ...] = _guard(gaps, "open files", lambda: read_open_files(pid), ())
+    status: Status = _guard(gaps, "memory and number of threads", lambda: read_status(pid), Status(None, None))
+    executable = _guard(gaps, "executable", lambda: str((_PROC / str(pid) / "exe").readlink()), None)
+    images = list_images(rows)
+    left_s = deadline_s - (time.monotonic() - begun)
+    step, threads, tools = _look_at_stacks(pid, find_python(executable, images), left_s, tid)
+    return Snapshot(
+        pid=pid,
+        step=step,
+        threads=threads,
+        tools=tools,
+        images=images,
+        mappings=list_mappings(rows),
+        open_files=open_files,
+        rss_bytes=status.rss_bytes,
+        threads_total=status.threads_total,
+        shm_free_bytes=_guard(gaps, "room in /dev/shm", lambda: read_shm_free(pid), None),
+        executable=executable,
+        packages={},
+        gaps=(*gaps, *_stack_gaps(step, tools)),
+        seconds=time.monotonic() - begun,
+    )
+
+
+def complete(seen: Snapshot) -> Snapshot:
+    """With owners and packages; reads what is installed, and needs the process no more."""
+    gaps = list(seen.gaps)
+    images = _guard(gaps, "owners of the loaded images", lambda: name_owners(seen.images, seen.executable), seen.images)
+    packages = {
+        image.distribution: image.version
+        for image in images
+        if image.owner in ("wheel", "conda") and image.distribution and image.version
+    }
+    gaps += _deleted_gaps(images)
+    threads = _guard(gaps, "names of callers", lambda: name_callers(seen.threads), seen.threads)
+    return seen._replace(images=images, threads=threads, packages=dict(sorted(packages.items())), gaps=tuple(gaps))
+
+
+def _guard(gaps: list[Gap], what: str, look: Callable[[], _Fact], otherwise: _Fact) -> _Fact:
+    try:
+        return look()
+    except (OSError, ValueError, LookupError) as error:
+        gaps.append(Gap(what, f"{type(error).__name__}: {error}"))
+        return otherwise
+
+
+def name_owners(images: tuple[Image, ...], executable: str | None) -> tuple[Image, ...]:
+    prefix = str(Path(executable).parents[1]) if executable and _PYTHON.search(executable) else None
+    return find_owners(images, find_site_packages(image.path for image in images), prefix)
+
+
+def find_python(executable: str | None, images: tuple[Image, ...]) -> str | None:
+    """The program itself, or the libpython in it; null when there is no sign of Python."""
+    return next(
+        (path for path in (executable, *(image.path for image in images)) if path and _PYTHON.search(path)), None
+    )
+
+
+def read_open_files(pid: int, proc: Path = _PROC) -> tuple[str, ...]:
+    """`3 -> /path`, as ls shows it, lowest descriptors first."""
+    folder = proc / str(pid) / "fd"
+    files = []
+    for number in sorted(map(int, os.listdir(folder)))[:_MOST_FILES]:  # noqa: PTH208 (only names are wanted)
+        with contextlib.suppress(OSError):  # closed meanwhile
+            target = os.fsencode((folder / str(number)).readlink()).decode("utf-8", "replace")
+            files.append(f"{number} -> {target}")
+    return tuple(files)
+
+
+def read_shm_free(pid: int, proc: Path = _PROC) -> int | None:
+    """In the target's own mount namespace; null where it has no /dev/shm."""
+    try:
+        room = os.statvfs(proc / str(pid) / "root/dev/shm")
+    except FileNotFoundError:
+        return None
+    return room.f_bavail * room.f_frsize
+
+
+def read_status(pid: int, proc: Path = _PROC) -> Status:
+    """man 5 proc_pid_status."""
+    text = (proc / str(pid) / "status").read_text(errors="replace")
+    fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    rss_kib = fields.get("VmRSS", "").removesuffix("kB").strip()
+    threads = fields.get("Threads", "").strip()
+    return Status(int(rss_kib) * 1024 if rss_kib else None, int(threads) if threads else None)
+
+
+def _look_at_stacks(
+    pid: int, python: str | None, deadline_s: float, tid: int | None
+) -> tuple[Step, tuple[CrashThread, ...], tuple[ToolRun, ...]]:
+    if deadline_s <= 0:
+        return "none", (), ()
+    return take_stacks(pid, python, deadline_s, tid=tid)
+
+
+def _stack_gaps(step: Step, tools: tuple[ToolRun, ...]) -> list[Gap]:
+    if step == "native-all":
+        return []
+    what = {
+        "native": "native threads that Python does not know",
+        "python": "native frames",
+    }.get(step, "native and Python stacks")
+    why = "; ".join(f"{run.tool}: {_last_line(run.error)}" for run in tools if run.error) or "not looked for"
+    return [Gap(what, why)]
+
+
+def _last_line(words: str) -> str:
+    return words.strip().rpartition("\n")[2]
+
+
+def _deleted_gaps(images: tuple[Image, ...]) -> list[Gap]:
+    return [
+        Gap(f"version of {image.path}", "the file was replaced or removed after it was loaded")
+        for image in images
+        if image.deleted and image.distribution
+    ]

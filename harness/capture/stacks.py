@@ -1,0 +1,237 @@
+"""The stacks of every thread of one process, native and Python frames merged, by the best tool that manages.
+
+Each tool runs in a child with a deadline and its own words are kept; the target is never left stopped by one.
+Unwinds nothing itself: raw addresses are the crash record's business.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from harness import native
+from harness.capture.frames import Places, read_engine, read_spy, strip_own_frames
+from harness.capture.images import read_images
+from harness.evidence.crash import CrashThread, Image, Step, ToolRun
+
+_MOST_WORDS = 2000
+# A tool that was killed may leave a child of its own that holds the pipe.
+_AFTERMATH_S = 0.2
+_ENOUGH_TO_TRY_S = 0.02
+_SIGSTOP_PENDING = 1 << (signal.SIGSTOP - 1)
+
+
+class Rung(NamedTuple):
+    """`read` turns what the tool printed into threads, each with what is wrong with it (null: nothing)."""
+
+    engine: str
+    mode: str
+    step: Step
+    command: Callable[[int, str, float], list[str]]
+    read: Callable[[bytes, Places, str], Iterator[tuple[CrashThread, str | None]]]
+
+    @property
+    def tool(self) -> str:
+        return f"{self.engine} {self.mode}".strip()
+
+
+class Said(NamedTuple):
+    """What a tool printed; `error` null when it ended well."""
+
+    output: bytes
+    error: str | None
+    pid: int | None = None
+    overdue: bool = False
+
+
+def _pystack(pid: int, mode: str, deadline_s: float) -> list[str]:
+    reporting = {"native-all": "ALL", "native": "PYTHON"}[mode]
+    return [sys.executable, "-m", "harness.capture.pystack_engine", str(pid), reporting, f"{deadline_s:.3f}"]
+
+
+def _py_spy(pid: int, mode: str, deadline_s: float) -> list[str]:
+    beside_us = shutil.which("py-spy", path=str(Path(sys.executable).parent))
+    return [beside_us or "py-spy", "dump", "--json", *(["--native"] if mode else []), "--pid", str(pid)]
+
+
+LADDER = (
+    Rung("pystack", "native-all", "native-all", _pystack, read_engine),
+    Rung("pystack", "native", "native", _pystack, read_engine),
+    Rung("py-spy", "native", "native", _py_spy, read_spy),
+    Rung("py-spy", "", "python", _py_spy, read_spy),
+)
+
+
+def take_stacks(
+    pid: int,
+    python: str | None,
+    deadline_s: float,
+    *,
+    tid: int | None = None,
+    own_library: str = str(native.LIBRARY),
+    ladder: Sequence[Rung] = LADDER,
+) -> tuple[Step, tuple[CrashThread, ...], tuple[ToolRun, ...]]:
+    """The first rung that shows thread `tid` (any thread, when null) wins; else the first that showed anything.
+
+    `python` is the target's interpreter; when null, only the engine that finds one by itself is asked.
+    """
+    look = _Look(pid, tid, own_library, time.monotonic() + deadline_s)
+    best: tuple[Step, tuple[CrashThread, ...]] = ("none", ())
+    for rung in ladder if python else ladder[:1]:
+        threads = look.climb(rung, last=rung is ladder[-1])
+        if look.shows_crash(threads):
+            return rung.step, threads, tuple(look.tools)
+        if not best[1] and any(thread.frames for thread in threads):
+            best = rung.step, threads
+    return (*best, tuple(look.tools))
+
+
+class _Look:
+    """One look at one process: what is known before the first tool, and what each tool cost."""
+
+    def __init__(self, pid: int, tid: int | None, own_library: str, end: float) -> None:
+        self.pid, self.tid, self.own_library, self.end = pid, tid, own_library, end
+        self.places = Places(_read_images(pid), pid)
+        self.was_stopped = is_stopping(pid)
+        self.tools: list[ToolRun] = []
+        self.overdue: set[str] = set()
+
+    def climb(self, rung: Rung, last: bool) -> tuple[CrashThread, ...]:
+        """A tool that hangs may take half of what is left, so that the next one has its chance."""
+        begun = time.monotonic()
+        given_s = (self.end - begun) if last else (self.end - begun) / 2
+        threads: tuple[CrashThread, ...] = ()
+        tool_pid = None
+        if rung.engine in self.overdue:
+            error: str | None = "not tried: it did not answer before"
+        elif given_s < _ENOUGH_TO_TRY_S:
+            error = "not tried: no time was left"
+        else:
+            said = self._ask(rung, given_s)
+            tool_pid = said.pid
+            threads, error = self._read(rung, said)
+        self.tools.append(ToolRun(rung.tool, round(time.monotonic() - begun, 4), _shorten(error), tool_pid))
+        return threads
+
+    def _ask(self, rung: Rung, given_s: float) -> Said:
+        said = run_tool(rung.command(self.pid, rung.mode, given_s), given_s)
+        if said.overdue:
+            self.overdue.add(rung.engine)
+        if not self.was_stopped and (said.error is not None or is_stopping(self.pid)):
+            let_go(self.pid)
+        return said
+
+    def _read(self, rung: Rung, said: Said) -> tuple[tuple[CrashThread, ...], str | None]:
+        if said.error is not None:
+            return (), said.error
+        try:
+            told = list(rung.read(said.output, self.places, rung.tool))
+        except msgspec.MsgspecError as error:
+            return (), f"its answer cannot be read: {error}"
+        threads = tuple(self._finish(thread) for thread, _ in told)
+        notes = [note for _, note in told if note]
+        if not self.shows_crash(threads):
+            notes.append("no frames" if self.tid is None else f"no frames of thread {self.tid}")
+        return threads, "; ".join(notes) or None
+
+    def _finish(self, thread: CrashThread) -> CrashThread:
+        frames = strip_own_frames(thread.frames, self.own_library)
+        return msgspec.structs.replace(thread, frames=frames, crashed=thread.tid == self.tid)
+
+    def shows_crash(self, threads: Sequence[CrashThread]) -> bool:
+        return any(thread.frames for thread in threads if self.tid in (None, thread.tid))
+
+
+def _read_images(pid: int) -> tuple[Image, ...]:
+    try:
+        return read_images(pid)
+    except OSError:
+        return ()  # offsets will be missing; whoever reads the mappings says why
+
+
+def run_tool(command: list[str], deadline_s: float) -> Said:
+    """In a process group of its own, and started beside the package: nothing of the user's directory is imported."""
+    try:
+        tool = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "RUST_BACKTRACE": "0"},
+            cwd=Path(__file__).parents[2],
+            start_new_session=True,
+        )
+    except OSError as error:
+        return Said(b"", f"{command[0]}: {error.strerror}")
+    try:
+        output, words = tool.communicate(timeout=deadline_s)
+    except subprocess.TimeoutExpired:
+        words = _kill(tool)
+        return Said(b"", _add_words(f"no answer within {deadline_s:.2f} s, killed", words), tool.pid, overdue=True)
+    return Said(output, _describe_exit(tool.returncode, words), tool.pid)
+
+
+def _kill(tool: subprocess.Popen[bytes]) -> bytes:
+    if tool.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(tool.pid, signal.SIGKILL)  # the group holds nothing but the tool
+    try:
+        return tool.communicate(timeout=_AFTERMATH_S)[1]
+    except subprocess.TimeoutExpired:
+        return b""
+    finally:
+        for pipe in (tool.stdout, tool.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+def _describe_exit(status: int, words: bytes) -> str | None:
+    if status == 0:
+        return None
+    if status < 0:
+        return _add_words(f"died of {signal.Signals(-status).name}", words)
+    return words.decode("utf-8", "replace").strip() or f"exit status {status}"
+
+
+def _add_words(sentence: str, words: bytes) -> str:
+    said = words.decode("utf-8", "replace").strip()
+    return f"{sentence}: {said}" if said else sentence
+
+
+def _shorten(words: str | None) -> str | None:
+    """The end of it: a traceback's last line is the one that matters."""
+    return words if words is None or len(words) <= _MOST_WORDS else "…" + words[1 - _MOST_WORDS :]
+
+
+def let_go(pid: int) -> None:
+    """A tool that ends between PTRACE_ATTACH and PTRACE_DETACH leaves the SIGSTOP of the former behind; man 2 ptrace.
+
+    Nobody can see it for a moment: it is no longer pending and the target not yet stopped. SIGCONT undoes that too.
+    """
+    with contextlib.suppress(OSError):
+        os.kill(pid, signal.SIGCONT)
+
+
+def is_stopping(pid: int) -> bool:
+    """Stopped by a signal, or about to be."""
+    for status in Path(f"/proc/{pid}/task").glob("*/status"):
+        with contextlib.suppress(OSError, ValueError):  # that thread has ended
+            if _says_stopping(status.read_text(errors="replace")):
+                return True
+    return False
+
+
+def _says_stopping(status: str) -> bool:
+    fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    pending = int(fields.get("SigPnd", "0"), 16) | int(fields.get("ShdPnd", "0"), 16)
+    return fields.get("State", "").startswith("T") or bool(pending & _SIGSTOP_PENDING)

@@ -1,0 +1,130 @@
+"""Which frames of a native stack only carry others: libc, unwinders, abort machinery, our own handler.
+
+One table each of images and functions, and the names of functions without their noise. Judges nobody.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+
+from harness.evidence.crash import CrashFrame
+
+OUR_IMAGE = re.compile(r"libharness\.(so|dylib)")
+# File names as installed, and as auditwheel renames them (libstdc++-1a2b3c4d.so.6.0.33). Allocators stand in for
+# libc's: a damaged heap is noticed there, by whoever comes next. OpenMP runtimes are never plumbing.
+_IMAGES = re.compile(
+    r"(?:lib(?:c|m|dl|rt|pthread|util|resolv|stdc\+\+|c\+\+|c\+\+abi|gcc_s|unwind|ffi|harness|jemalloc|tcmalloc\w*|mimalloc)"
+    r"|libc\.musl-\w+|ld|ld-linux[\w-]*|ld-musl-\w+|linux-vdso|faulthandler)[.-].*"
+    r"|\[vdso\]|dyld|libsystem_\w+\.dylib|libSystem\..*|libdyld\.dylib"
+)
+_INTERPRETER = re.compile(r"python(?:\d(?:\.\d+)?)?[dtm]*(?:-bin)?|libpython\d.*|Python")
+# Where a process ends itself on purpose: what is above such a frame says nothing about the place.
+_EXITS = re.compile(
+    r"raise|gsignal|abort|__abort|pthread_kill|t?g?kill|__pthread_kill(?:_\w+)?"
+    r"|__assert(?:_perror)?_fail(?:_base)?|__assert_rtn|__assert13|abort_message|demangling_terminate_handler\(\)"
+    r"|__(?:libc_)?fatal|__libc_message(?:_impl)?|__fortify_fail(?:_abort)?|__chk_fail|__stack_chk_fail(?:_local)?"
+    r"|_objc_terminate\(\)|std::terminate|std::__terminate|std::unexpected|std::abort|__verbose_terminate_handler"
+    r"|__cxxabiv1::\w+|__gnu_cxx::__verbose_terminate_handler|__clang_call_terminate|std::__throw_\w+"
+    r"|__cxa_(?:throw|rethrow|pure_virtual|deleted_virtual|bad_\w+|call_\w+|throw_\w+)"
+    r"|_Unwind_\w+|__gxx_personality_v0|std::__glibcxx_assert_fail|std::__libcpp_verbose_abort"
+)
+_CARRIERS = re.compile(r"__restore_rt|_sigtramp|<signal handler called>|faulthandler_\w+|start_thread|clone3?|_start")
+_MALLOC_INTERNALS = re.compile(
+    r"_int_(?:malloc|free|realloc|memalign)\w*|malloc_(?:consolidate|printerr)|unlink_chunk|sysmalloc\w*|systrim"
+    r"|tcache_\w+|munmap_chunk|mremap_chunk|largebin_\w+|checked_request2size"
+)
+_VARIANT = re.compile(r"_+(?P<name>(?:mem|str|wcs|wmem|bcopy|bzero)[a-z]*)_\w+")
+_ALLOCATION = re.compile(r"(?:__libc_|c)(?P<name>malloc|free|realloc|calloc|memalign)")
+_VERSION = re.compile(r"@+\w[\w.]*$|(?: \[clone [^\]]*\])+$")
+_SUFFIX = re.compile(
+    r"(?:\.+(?:part|constprop|isra|cold|lto_priv|llvm|localalias|_omp_fn|omp_outlined|_debug__|\d+))+$"
+)
+_TEXT_KEPT = re.compile(r"operator(?:\(\)|<=>|<<=?|>>=?|->\*?|[<>]=?)|->|\(anonymous namespace\)|^<\w+>")
+# Only the demangled name of a template starts with its return type.
+_RETURN_TYPE = re.compile(r"^(?:[\w:&*~]+ )+")
+_LONGEST_NAME = 120
+_NO_SYMBOL = frozenset({"", "?", "??", "???", "<unknown>"})
+
+
+def image_name(image: str | None) -> str:
+    return PurePath((image or "").removesuffix(" (deleted)")).name
+
+
+def is_interpreter(image: str | None) -> bool:
+    """The Python program or libpython; its extension modules (lib-dynload) are components of their own."""
+    return _INTERPRETER.fullmatch(image_name(image)) is not None
+
+
+def is_plumbing(frame: CrashFrame) -> bool:
+    if frame.kind == "python":
+        return False
+    if _IMAGES.fullmatch(image_name(frame.image)):
+        return True
+    return is_exit(frame) or _CARRIERS.fullmatch(plain_function(frame) or "") is not None
+
+
+def is_ours(frame: CrashFrame) -> bool:
+    return OUR_IMAGE.fullmatch(image_name(frame.image)) is not None
+
+
+def is_exit(frame: CrashFrame) -> bool:
+    return _EXITS.fullmatch(plain_function(frame) or "") is not None
+
+
+def is_malloc_internal(frame: CrashFrame) -> bool:
+    in_libc = _IMAGES.fullmatch(image_name(frame.image)) is not None
+    return in_libc and _MALLOC_INTERNALS.fullmatch(plain_function(frame) or "") is not None
+
+
+def symbol_of(frame: CrashFrame) -> str | None:
+    """The function as the tool named it; null when it had no symbol."""
+    return None if frame.function is None or frame.function in _NO_SYMBOL else frame.function
+
+
+def plain_function(frame: CrashFrame) -> str | None:
+    """The name without arguments, templates, compiler suffixes and the variants a CPU selects."""
+    symbol = symbol_of(frame)
+    if symbol is None or frame.kind == "python":
+        return symbol
+    name = _SUFFIX.sub("", _strip_arguments(_VERSION.sub("", symbol))) or ".omp_outlined"
+    name = name.removeprefix("__GI_")
+    if not _IMAGES.fullmatch(image_name(frame.image)):
+        return name
+    if variant := _VARIANT.fullmatch(name):
+        # glibc serves memcpy with __memmove_avx_unaligned_erms on one CPU, with __memcpy_ssse3 on another.
+        return "memcpy" if variant["name"] == "memmove" else variant["name"]
+    allocation = _ALLOCATION.fullmatch(name)
+    return allocation["name"] if allocation else name
+
+
+def shorten_function(name: str) -> str:
+    """Readable in a report: template arguments go first, then the parameters, then the tail."""
+    for shorter in (name, collapse(name, "<", ">"), collapse(collapse(name, "<", ">"), "(", ")")):
+        if len(shorter) <= _LONGEST_NAME:
+            return shorter
+    return collapse(collapse(name, "<", ">"), "(", ")")[: _LONGEST_NAME - 1] + "…"
+
+
+def collapse(name: str, opening: str, closing: str) -> str:
+    """`f<a<b>, c>(d)` becomes `f<…>(d)`. Left alone: operators, `<lambda>`, `(anonymous namespace)`."""
+    result, depth, position = "", 0, 0
+    while position < len(name):
+        kept = _TEXT_KEPT.match(name, position)
+        text = kept[0] if kept else name[position]
+        position += len(text)
+        if text == opening:
+            result += f"{opening}…{closing}" if depth == 0 else ""
+            depth += 1
+        elif text == closing and depth:
+            depth -= 1
+        elif depth == 0:
+            result += text
+    return result
+
+
+def _strip_arguments(name: str) -> str:
+    """`void ns::f<int>(char*) const` becomes `ns::f`."""
+    bare = collapse(collapse(name, "<", ">"), "(", ")").replace("<…>", "")
+    head, parameters, _ = bare.partition("(…)")
+    return _RETURN_TYPE.sub("", head) if parameters and "operator" not in head else head

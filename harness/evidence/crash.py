@@ -1,0 +1,97 @@
+"""What was seen of a process while it stood still in its own death: the record of the crash link, and the snapshot.
+
+Facts only. Addresses are "0x…" strings. Frames start with the innermost.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from harness.evidence.gap import Gap
+
+# How much of the stacks could be had, best first.
+Step = Literal["native-all", "native", "python", "raw", "none"]
+
+
+class CrashFrame(Struct, frozen=True):
+    """One frame of a thread. Python frames have file and line; native ones an image and an offset into it."""
+
+    kind: Literal["python", "native"]
+    function: str | None
+    file: str | None = None
+    line: int | None = None
+    image: str | None = None
+    offset: str | None = None
+    address: str | None = None
+
+
+class CrashThread(Struct, frozen=True):
+    """`source` is the tool that read it ("pystack native-all", "py-spy", …)."""
+
+    tid: int
+    name: str | None
+    crashed: bool
+    frames: tuple[CrashFrame, ...]
+    source: str
+
+
+class Image(Struct, frozen=True):
+    """A loaded library or program. `distribution` null: an unowned file; `modified`: it differs from its RECORD."""
+
+    path: str
+    base: str
+    end: str
+    distribution: str | None = None
+    version: str | None = None
+    owner: Literal["wheel", "conda", "system", "interpreter", "unowned"] = "unowned"
+    modified: bool | None = None
+    deleted: bool = False
+
+
+class Mapping(Struct, frozen=True):
+    """One line of /proc/PID/maps."""
+
+    start: str
+    end: str
+    permissions: str
+    path: str | None
+
+
+class ToolRun(Struct, frozen=True):
+    """One tool's try at the stacks, in the order they were made; `error` are its own words."""
+
+    tool: str
+    seconds: float
+    error: str | None
+    pid: int | None = None
+
+
+class Crash(Struct, frozen=True):
+    """One fatal signal as it arrived, before any other handler saw it."""
+
+    pid: int
+    tid: int
+    signo: int
+    si_code: int
+    fault_address: str | None
+    pc: str
+    sp: str
+    registers: dict[str, str]
+    raw_frames: tuple[str, ...]
+    at_s: float
+    held_s: float
+    step: Step
+    threads: tuple[CrashThread, ...] = ()
+    images: tuple[Image, ...] = ()
+    mappings: tuple[Mapping, ...] = ()
+    tools: tuple[ToolRun, ...] = ()
+    open_files: tuple[str, ...] = ()
+    rss_bytes: int | None = None
+    threads_total: int | None = None
+    shm_free_bytes: int | None = None
+    packages: dict[str, str] = {}
+    loop: bool = False
+    sender_pid: int | None = None
+    gaps: tuple[Gap, ...] = ()

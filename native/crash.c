@@ -1,0 +1,467 @@
+/* The crash link, signal context: a fatal signal arrives, the process stands still, the supervisor looks, it dies as it
+ * would have died.
+ *
+ * This file holds only what may run in a signal handler: no malloc, no stdio, no locks, system calls and memory of our
+ * own. It uses under 2 kB of stack, because the alternate stack may be somebody else's small one; the record is static.
+ *
+ * Order of events on a fatal signal:
+ *   1. Who comes first? With the default action or a known reporter behind us (faulthandler, torch, c10) we look first.
+ * Any other handler may recover (a JVM, wasmtime, a garbage collector): it runs first, as it asked to be run, and it is
+ * a crash only when it gives up by restoring the default action, or when it returns to the same fault a hundred times
+ * in a row.
+ *   2. Look: park every other thread, else one of them ends the process with status 0 or heals the fault meanwhile.
+ *      Fill the record, connect, write it, allow the supervisor to trace us, wait. One deadline covers all of it; a
+ *      supervisor that is stopped, gone or busy costs no more than that.
+ *   3. Let go: every remembered action goes back to the kernel, interposed calls pass through from now on, the original
+ *      siginfo is queued to this thread, the others run again, and the handler returns. The next handler and the
+ *      core see the code, the address and the pc of the original fault, and the fault cannot heal.
+ *
+ * Rejected: raise() (loses si_code and si_addr), returning to let the fault happen again (it can heal), reading the
+ * stack here (unwinders allocate).
+ *
+ * A second thread that crashes while the first is being looked at waits like a parked one and then dies by itself.
+ */
+#include "link.h"
+
+#if defined(__linux__) && (defined(__x86_64__) || defined(__aarch64__))
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+enum {
+    LOOP_LIMIT = 100,
+    PARK_MS = 100,         /* a thread that blocks all signals cannot be parked; go on without it */
+    PARKED_MOST_MS = 5000, /* a parked thread goes on by itself if it is forgotten */
+    NEAR_BYTES = 256 * 1024,
+    KERNEL_SIGSET_BYTES = 8,
+    TASKS_BYTES = 32 * 1024,
+};
+
+const int harness_fatal_signals[FATAL_COUNT] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS};
+
+int harness_fatal_index(int signo) {
+    for (int i = 0; i < FATAL_COUNT; i++)
+        if (harness_fatal_signals[i] == signo)
+            return i;
+    return -1;
+}
+
+void harness_our_action(struct sigaction *action) {
+    memset(action, 0, sizeof *action);
+    action->sa_sigaction = harness_on_fatal;
+    action->sa_flags = SA_SIGINFO | SA_ONSTACK;
+    memset(&action->sa_mask, 0xff, sizeof action->sa_mask);
+}
+
+/* What a thread remembers of a fault while a handler that may recover deals with it. */
+struct stash {
+    siginfo_t info;
+    uint64_t pc, sp, fp, frame;
+    int repeated;
+    uint64_t repeated_pc, repeated_address;
+};
+
+static struct harness_crash record;
+static char tasks[TASKS_BYTES]; /* directory entries of /proc/self/task */
+static pid_t owner;             /* the thread that is being looked at */
+static int parked, holding;
+static __thread struct stash stash __attribute__((tls_model("initial-exec")));
+
+static uint64_t now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static pid_t own_tid(void) { return (pid_t)syscall(SYS_gettid); }
+
+/* Not getpid(): older C libraries remember the parent's in a vfork child. */
+static pid_t own_pid(void) { return (pid_t)syscall(SYS_getpid); }
+
+static void pause_ms(long milliseconds) {
+    struct timespec length = {0, milliseconds * 1000000};
+    syscall(SYS_nanosleep, &length, NULL);
+}
+
+/* --- registers ---------------------------------------------------------------------------------------------------- */
+
+#ifdef __x86_64__
+static uint64_t *pc_of(ucontext_t *context) { return (uint64_t *)&context->uc_mcontext.gregs[REG_RIP]; }
+static uint64_t *sp_of(ucontext_t *context) { return (uint64_t *)&context->uc_mcontext.gregs[REG_RSP]; }
+static uint64_t fp_of(ucontext_t *context) { return (uint64_t)context->uc_mcontext.gregs[REG_RBP]; }
+
+static void copy_registers(const ucontext_t *context) {
+    record.machine = HARNESS_X86_64;
+    for (int i = 0; i < (int)NGREG && i < HARNESS_REGISTERS; i++)
+        record.registers[i] = (uint64_t)context->uc_mcontext.gregs[i];
+}
+#else
+static uint64_t *pc_of(ucontext_t *context) { return (uint64_t *)&context->uc_mcontext.pc; }
+static uint64_t *sp_of(ucontext_t *context) { return (uint64_t *)&context->uc_mcontext.sp; }
+static uint64_t fp_of(ucontext_t *context) { return context->uc_mcontext.regs[29]; }
+
+static void copy_registers(const ucontext_t *context) {
+    record.machine = HARNESS_AARCH64;
+    for (int i = 0; i < 31; i++)
+        record.registers[i] = context->uc_mcontext.regs[i];
+    record.registers[31] = context->uc_mcontext.sp;
+    record.registers[32] = context->uc_mcontext.pc;
+    record.registers[33] = context->uc_mcontext.pstate;
+}
+#endif
+
+/* Reads memory that may not be there. */
+static int read_memory(uint64_t address, void *to, size_t length) {
+    struct iovec local = {to, length}, remote = {(void *)address, length};
+    return syscall(SYS_process_vm_readv, (long)harness_link.pid, &local, 1L, &remote, 1L, 0L) == (long)length;
+}
+
+/* Raw return addresses, by frame pointers: what is left when every tool fails. */
+static void copy_frames(uint64_t fp) {
+    uint64_t pair[2];
+    record.frame_count = 0;
+    while (record.frame_count < HARNESS_FRAMES && read_memory(fp, pair, sizeof pair) && pair[0] > fp) {
+        record.frames[record.frame_count++] = pair[1];
+        fp = pair[0];
+    }
+}
+
+static void copy_pointed_memory(void) {
+    record.memory_count = 0;
+    for (int i = 0; i < HARNESS_REGISTERS && record.memory_count < HARNESS_MEMORIES; i++) {
+        struct harness_memory *memory = &record.memories[record.memory_count];
+        memory->address = record.registers[i];
+        if (memory->address > 4096 && read_memory(memory->address, memory->bytes, sizeof memory->bytes))
+            record.memory_count++;
+    }
+}
+
+/* --- the other threads -------------------------------------------------------------------------------------------- */
+
+static void wait_released(void) {
+    uint64_t until = now_ms() + PARKED_MOST_MS;
+    __atomic_add_fetch(&parked, 1, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(&holding, __ATOMIC_SEQ_CST) && now_ms() < until) {
+        struct timespec slice = {0, 200 * 1000000};
+        syscall(SYS_futex, &holding, FUTEX_WAIT_PRIVATE, 1, &slice, NULL, 0);
+    }
+    __atomic_sub_fetch(&parked, 1, __ATOMIC_SEQ_CST);
+}
+
+static void on_park(int signo) {
+    (void)signo;
+    int saved = errno;
+    wait_released();
+    errno = saved;
+}
+
+/* The highest real-time signal that nobody uses: 0 when there is none. */
+static int take_park_signal(void) {
+    for (int signo = 64; signo > 34; signo--) {
+        struct sigaction now, ours = {.sa_handler = on_park, .sa_flags = SA_RESTART};
+        if (harness_link.sigaction(signo, NULL, &now) == 0 && now.sa_handler == SIG_DFL) {
+            memset(&ours.sa_mask, 0xff, sizeof ours.sa_mask);
+            return harness_link.sigaction(signo, &ours, NULL) == 0 ? signo : 0;
+        }
+    }
+    return 0;
+}
+
+struct directory_entry { /* struct linux_dirent64, man 2 getdents */
+    uint64_t inode;
+    int64_t offset;
+    unsigned short length;
+    unsigned char type;
+    char name[];
+};
+
+static pid_t parse_tid(const char *name) {
+    pid_t tid = 0;
+    for (; *name >= '0' && *name <= '9'; name++)
+        tid = tid * 10 + (*name - '0');
+    return *name ? 0 : tid;
+}
+
+/* Signals every other thread; returns how many there are. */
+static int signal_others(int signo, pid_t self) {
+    int count = 0, directory = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/task", O_RDONLY | O_DIRECTORY, 0);
+    if (directory < 0)
+        return 0;
+    for (long got; (got = syscall(SYS_getdents64, directory, tasks, sizeof tasks)) > 0;)
+        for (long at = 0; at < got;) {
+            const struct directory_entry *entry = (const struct directory_entry *)(tasks + at);
+            pid_t tid = parse_tid(entry->name);
+            if (tid != 0 && tid != self && syscall(SYS_tgkill, harness_link.pid, tid, signo) == 0)
+                count++;
+            at += entry->length;
+        }
+    syscall(SYS_close, directory);
+    return count;
+}
+
+static void park_others(pid_t self) {
+    int signo = take_park_signal();
+    __atomic_store_n(&holding, 1, __ATOMIC_SEQ_CST);
+    record.threads = signo ? signal_others(signo, self) : 0;
+    uint64_t until = now_ms() + PARK_MS;
+    while (__atomic_load_n(&parked, __ATOMIC_SEQ_CST) < record.threads && now_ms() < until)
+        pause_ms(1);
+    record.parked = __atomic_load_n(&parked, __ATOMIC_SEQ_CST);
+}
+
+static void release_others(void) {
+    __atomic_store_n(&holding, 0, __ATOMIC_SEQ_CST);
+    syscall(SYS_futex, &holding, FUTEX_WAKE_PRIVATE, 1 << 30, NULL, NULL, 0);
+}
+
+/* --- talking to the supervisor ------------------------------------------------------------------------------------ */
+
+static int connect_until(uint64_t until) {
+    int fd = (int)syscall(SYS_socket, AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    while (fd >= 0 && syscall(SYS_connect, fd, &harness_link.address, sizeof harness_link.address) != 0) {
+        if (errno != EAGAIN || now_ms() >= until) { /* EAGAIN: its queue is full */
+            syscall(SYS_close, fd);
+            return -1;
+        }
+        pause_ms(5);
+    }
+    return fd;
+}
+
+static int wait_until(int fd, short events, uint64_t until) {
+    for (uint64_t now = now_ms(); now < until; now = now_ms()) {
+        struct pollfd wanted = {.fd = fd, .events = events};
+        struct timespec left = {(time_t)((until - now) / 1000), (long)((until - now) % 1000) * 1000000};
+        long ready = syscall(SYS_ppoll, &wanted, 1L, &left, NULL, 0L);
+        if (ready > 0)
+            return wanted.revents & events;
+    }
+    return 0;
+}
+
+static int send_record(int fd, uint64_t until) {
+    const char *data = (const char *)&record;
+    for (size_t sent = 0; sent < sizeof record;) {
+        long part = syscall(SYS_sendto, fd, data + sent, sizeof record - sent, MSG_NOSIGNAL, NULL, 0);
+        if (part > 0)
+            sent += (size_t)part;
+        else if (errno != EAGAIN || !wait_until(fd, POLLOUT, until))
+            return 0;
+    }
+    return 1;
+}
+
+static void allow_tracing_by(int fd) {
+    struct ucred peer;
+    socklen_t length = sizeof peer;
+    if (syscall(SYS_getsockopt, fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0)
+        prctl(PR_SET_PTRACER, (unsigned long)peer.pid, 0, 0, 0); /* EINVAL without Yama: not needed there */
+}
+
+static void tell_and_wait(void) {
+    uint64_t until = now_ms() + DEADLINE_MS;
+    int fd = connect_until(until);
+    if (fd < 0)
+        return;
+    allow_tracing_by(fd);
+    if (send_record(fd, until))
+        wait_until(fd, POLLIN | POLLHUP, until);
+    syscall(SYS_close, fd);
+}
+
+/* --- one crash ---------------------------------------------------------------------------------------------------- */
+
+static void fill_record(int signo, const siginfo_t *info, ucontext_t *context, int flags) {
+    record.abi = HARNESS_ABI;
+    record.size = sizeof record;
+    record.pid = harness_link.pid;
+    record.tid = own_tid();
+    record.signo = signo;
+    record.code = info->si_code;
+    record.address = (uint64_t)info->si_addr;
+    record.sender = info->si_code <= 0 ? info->si_pid : 0;
+    record.flags = flags;
+    record.pc = *pc_of(context);
+    record.sp = *sp_of(context);
+    record.fp = fp_of(context);
+    for (int i = 0; i < FATAL_COUNT; i++)
+        record.bypassed |= harness_link.table[i].bypassed << i;
+    copy_registers(context);
+    copy_frames(record.fp);
+    copy_pointed_memory();
+}
+
+/* A jump to nowhere has no frame to start from: shown as its caller's while the supervisor looks. */
+static int show_caller(int signo, const siginfo_t *info, ucontext_t *context) {
+    uint64_t return_address;
+    if ((signo != SIGSEGV && signo != SIGBUS) || (uint64_t)info->si_addr != *pc_of(context))
+        return 0;
+#ifdef __x86_64__
+    if (!read_memory(*sp_of(context), &return_address, sizeof return_address))
+        return 0;
+    *sp_of(context) += 8;
+#else
+    return_address = context->uc_mcontext.regs[30];
+#endif
+    *pc_of(context) = return_address;
+    return 1;
+}
+
+static void look(int signo, const siginfo_t *info, ucontext_t *context, int flags) {
+    pid_t self = own_tid(), nobody = 0;
+    if (!__atomic_compare_exchange_n(&owner, &nobody, self, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+        wait_released(); /* another thread came first; what it started ends this one as well */
+        return;
+    }
+    uint64_t pc = *pc_of(context), sp = *sp_of(context);
+    park_others(self);
+    fill_record(signo, info, context, flags);
+    int repaired = show_caller(signo, info, context);
+    tell_and_wait();
+    if (repaired) {
+        *pc_of(context) = pc;
+        *sp_of(context) = sp;
+    }
+}
+
+static void die_as_before(int signo, siginfo_t *info) {
+    harness_link.active = 0;
+    for (int i = 0; i < FATAL_COUNT; i++) {
+        const struct remembered *entry = &harness_link.table[i];
+        harness_link.sigaction(harness_fatal_signals[i], &entry->slots[entry->current], NULL);
+    }
+    syscall(SYS_rt_tgsigqueueinfo, own_pid(), own_tid(), signo, info);
+    release_others();
+}
+
+/* --- a handler that may recover ----------------------------------------------------------------------------------- */
+
+static int is_on_alternate_stack(void) {
+    stack_t now;
+    return sigaltstack(NULL, &now) == 0 && (now.ss_flags & SS_ONSTACK);
+}
+
+static void set_mask(const ucontext_t *context, const struct sigaction *action, int signo) {
+    uint64_t mask, more;
+    memcpy(&mask, &context->uc_sigmask, sizeof mask); /* the kernel wrote 8 bytes, whatever the type says */
+    memcpy(&more, &action->sa_mask, sizeof more);
+    mask |= more | (action->sa_flags & SA_NODEFER ? 0 : 1ull << (signo - 1));
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, (long)KERNEL_SIGSET_BYTES);
+}
+
+/* Runs on the stack, with the mask and the flags that the handler asked the kernel for. */
+static void on_its_own_terms(int signo, siginfo_t *info, void *context) {
+    struct remembered *entry = &harness_link.table[harness_fatal_index(signo)];
+    struct sigaction theirs = entry->slots[entry->current], ours;
+    harness_our_action(&ours);
+    harness_link.sigaction(signo, &ours, NULL);
+    if (theirs.sa_flags & SA_RESETHAND)
+        entry->slots[entry->current].sa_handler = SIG_DFL;
+    theirs.sa_sigaction(signo, info, context); /* three arguments in any case, as the kernel does */
+}
+
+/* A handler without SA_ONSTACK must not run on the alternate stack we are on: let the kernel deliver it again. */
+static void deliver_again(const struct sigaction *action, int signo, siginfo_t *info) {
+    struct sigaction theirs = *action;
+    theirs.sa_sigaction = on_its_own_terms;
+    theirs.sa_flags = (theirs.sa_flags & ~SA_RESETHAND) | SA_SIGINFO;
+    harness_link.sigaction(signo, &theirs, NULL);
+    syscall(SYS_rt_tgsigqueueinfo, own_pid(), own_tid(), signo, info);
+}
+
+static void let_it_try(struct remembered *entry, int signo, siginfo_t *info, ucontext_t *context) {
+    struct sigaction action = entry->slots[entry->current];
+    stash.info = *info;
+    stash.pc = *pc_of(context);
+    stash.sp = *sp_of(context);
+    stash.fp = fp_of(context);
+    stash.frame = (uint64_t)__builtin_frame_address(0);
+    if (!(action.sa_flags & SA_ONSTACK) && is_on_alternate_stack()) {
+        deliver_again(&action, signo, info);
+        return;
+    }
+    if (action.sa_flags & SA_RESETHAND)
+        entry->slots[entry->current].sa_handler = SIG_DFL;
+    set_mask(context, &action, signo);
+    action.sa_sigaction(signo, info, context);
+    stash.frame = 0; /* it returned: whatever comes next is another story */
+}
+
+/* The same fault again and again: the handler returns and nothing changes. */
+static int is_loop(const siginfo_t *info, ucontext_t *context) {
+    uint64_t pc = *pc_of(context), address = (uint64_t)info->si_addr;
+    if (info->si_code <= 0)
+        return 0;
+    if (stash.repeated_pc != pc || stash.repeated_address != address)
+        stash.repeated = 0;
+    stash.repeated_pc = pc;
+    stash.repeated_address = address;
+    return ++stash.repeated == LOOP_LIMIT;
+}
+
+/* raise() from within a handler that gave up: the fault it was called for is the story. */
+static int is_giving_up(int signo, const siginfo_t *info, ucontext_t *context) {
+    uint64_t sp = *sp_of(context);
+    return info->si_code <= 0 && info->si_pid == harness_link.pid && stash.frame != 0 && stash.info.si_signo == signo &&
+           sp < stash.frame && stash.frame - sp < NEAR_BYTES;
+}
+
+static __attribute__((noinline)) int is_traced(void) {
+    char status[512], *found;
+    int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/status", O_RDONLY, 0);
+    long got = fd < 0 ? 0 : syscall(SYS_read, fd, status, sizeof status - 1);
+    if (fd >= 0)
+        syscall(SYS_close, fd);
+    status[got > 0 ? got : 0] = '\0';
+    found = strstr(status, "TracerPid:\t");
+    return found != NULL && found[11] != '0';
+}
+
+static void look_and_die(int signo, siginfo_t *info, ucontext_t *context, int flags) {
+    if (is_giving_up(signo, info, context)) {
+        uint64_t pc = *pc_of(context), sp = *sp_of(context);
+        *pc_of(context) = stash.pc;
+        *sp_of(context) = stash.sp;
+        look(signo, &stash.info, context, flags | HARNESS_GAVE_UP);
+        *pc_of(context) = pc;
+        *sp_of(context) = sp;
+    } else {
+        look(signo, info, context, flags);
+    }
+    die_as_before(signo, info);
+}
+
+void harness_on_fatal(int signo, siginfo_t *info, void *context) {
+    int saved = errno;
+    struct remembered *entry = &harness_link.table[harness_fatal_index(signo)];
+    const struct sigaction *action = &entry->slots[entry->current];
+    int recovers = action->sa_handler != SIG_DFL && !entry->reporters[entry->current];
+    if (own_pid() != harness_link.pid) { /* a vfork child: the table is its parent's */
+        struct sigaction fallback = {.sa_handler = SIG_DFL};
+        harness_link.sigaction(signo, &fallback, NULL);
+        syscall(SYS_rt_tgsigqueueinfo, own_pid(), own_tid(), signo, info);
+    } else if (recovers && is_loop(info, context)) {
+        look(signo, info, context, HARNESS_LOOP);
+        release_others();
+        __atomic_store_n(&owner, 0, __ATOMIC_SEQ_CST); /* it may yet recover, and crash another time */
+        let_it_try(entry, signo, info, context);
+    } else if (recovers) {
+        let_it_try(entry, signo, info, context);
+    } else if (signo == SIGTRAP && is_traced()) { /* a debugger's breakpoint is none of our business */
+        die_as_before(signo, info);
+    } else {
+        look_and_die(signo, info, context, 0);
+    }
+    errno = saved;
+}
+
+#endif

@@ -1,0 +1,324 @@
+/* The crash link, ordinary context: puts our handler in front of all others and keeps it there.
+ *
+ * Active only in a process that was started with HARNESS_LINK in its environment and this library in LD_PRELOAD, or
+ * that called harness_link_start; everywhere else each function here passes through to the C library.
+ *
+ * sigaction and its relatives are interposed for the seven fatal signals: a handler that the program installs later
+ * (faulthandler, torch's DataLoader workers, c10) is remembered, shown to whoever asks, and called when its turn comes
+ * (crash.c), while ours stays with the kernel. SIG_IGN goes to the kernel as it is, because it must survive exec.
+ *
+ * pthread_create and thrd_create are interposed to give every native thread an alternate stack: without one a stack
+ * overflow kills the handler with the thread.
+ *
+ * What bypasses us (raw system calls, a sigaction looked up in libc itself) is noticed by asking the kernel at each
+ * fork and thread start, and is told with the crash.
+ */
+#include "link.h"
+
+#if defined(__linux__) && (defined(__x86_64__) || defined(__aarch64__))
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* The oldest version of dlsym, so that the library loads with the C library of the baseline too (native/build.py). */
+#ifdef __GLIBC__
+#ifdef __x86_64__
+__asm__(".symver dlsym, dlsym@GLIBC_2.2.5");
+__asm__(".symver dladdr, dladdr@GLIBC_2.2.5");
+#else
+__asm__(".symver dlsym, dlsym@GLIBC_2.17");
+__asm__(".symver dladdr, dladdr@GLIBC_2.17");
+#endif
+#endif
+
+#ifndef AT_MINSIGSTKSZ
+#define AT_MINSIGSTKSZ 51
+#endif
+#define EXPORT __attribute__((visibility("default")))
+
+enum { STACK_BYTES = 32 * 1024 };
+
+struct link harness_link;
+static pthread_key_t stack_key;
+static int (*set_specific)(pthread_key_t, const void *);
+
+static void *next(const char *name) {
+    void *found = dlsym(RTLD_NEXT, name);
+    return found ? found : dlsym(RTLD_DEFAULT, name);
+}
+
+/* Other libraries' constructors may call us before our own has run. */
+static sigaction_function *libc_sigaction(void) {
+    if (harness_link.sigaction == NULL)
+        harness_link.sigaction = (sigaction_function *)next("sigaction");
+    return harness_link.sigaction;
+}
+
+/* The entry to use, or NULL when the call is none of our business. */
+static struct remembered *entry_for(int signo) {
+    int index = harness_fatal_index(signo);
+    if (index == -1 || !harness_link.active || (pid_t)syscall(SYS_getpid) != harness_link.pid)
+        return NULL;
+    return &harness_link.table[index];
+}
+
+/* --- what is behind us -------------------------------------------------------------------------------------------- */
+
+static int starts_with(const char *text, const char *prefix) { return strncmp(text, prefix, strlen(prefix)) == 0; }
+
+/* faulthandler asks for SA_NODEFER, Python's own signal module does not: its handlers may recover. */
+static int is_reporter(const struct sigaction *action) {
+    Dl_info image;
+    if (action->sa_handler == SIG_DFL || action->sa_handler == SIG_IGN)
+        return 0;
+    if (!dladdr((void *)action->sa_handler, &image) || image.dli_fname == NULL)
+        return 0;
+    const char *slash = strrchr(image.dli_fname, '/'), *name = slash ? slash + 1 : image.dli_fname;
+    if (starts_with(name, "python") || starts_with(name, "libpython") || starts_with(name, "faulthandler"))
+        return (action->sa_flags & SA_NODEFER) != 0;
+    return starts_with(name, "libtorch") || starts_with(name, "libc10") || starts_with(name, "_C.");
+}
+
+static void remember(struct remembered *entry, const struct sigaction *action) {
+    while (__atomic_exchange_n(&entry->writing, 1, __ATOMIC_ACQUIRE))
+        sched_yield();
+    int other = !entry->current;
+    entry->slots[other] = *action;
+    entry->reporters[other] = is_reporter(action);
+    __atomic_store_n(&entry->current, other, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&entry->writing, 0, __ATOMIC_RELEASE);
+}
+
+static int give_to_kernel(int signo, const struct sigaction *action) {
+    struct sigaction ours;
+    if (action->sa_handler == SIG_IGN)
+        return libc_sigaction()(signo, action, NULL);
+    harness_our_action(&ours);
+    return libc_sigaction()(signo, &ours, NULL);
+}
+
+static int change(int signo, const struct sigaction *wanted, struct sigaction *old) {
+    struct remembered *entry = entry_for(signo);
+    if (entry == NULL)
+        return libc_sigaction()(signo, wanted, old);
+    struct sigaction before = entry->slots[entry->current], after;
+    if (wanted != NULL) {
+        after = *wanted; /* wanted and old may be the same */
+        remember(entry, &after);
+        if (give_to_kernel(signo, &after) == -1)
+            return -1;
+    }
+    if (old != NULL)
+        *old = before;
+    return 0;
+}
+
+EXPORT int sigaction(int signo, const struct sigaction *wanted, struct sigaction *old) {
+    return change(signo, wanted, old);
+}
+
+EXPORT int __sigaction(int signo, const struct sigaction *wanted, struct sigaction *old) {
+    return change(signo, wanted, old);
+}
+
+/* --- its relatives ------------------------------------------------------------------------------------------------ */
+
+typedef void handler(int);
+typedef handler *signal_function(int, handler *);
+
+static handler *install(int signo, handler *wanted, int flags, const char *name) {
+    struct sigaction action = {.sa_handler = wanted, .sa_flags = flags}, old;
+    if (entry_for(signo) == NULL)
+        return ((signal_function *)next(name))(signo, wanted);
+    if (wanted == SIG_ERR) {
+        errno = EINVAL;
+        return SIG_ERR;
+    }
+    if (!(flags & SA_NODEFER))
+        sigaddset(&action.sa_mask, signo);
+    return change(signo, &action, &old) == -1 ? SIG_ERR : old.sa_handler;
+}
+
+EXPORT handler *signal(int signo, handler *wanted) { return install(signo, wanted, SA_RESTART, "signal"); }
+EXPORT handler *bsd_signal(int signo, handler *wanted) { return install(signo, wanted, SA_RESTART, "bsd_signal"); }
+EXPORT handler *ssignal(int signo, handler *wanted) { return install(signo, wanted, SA_RESTART, "ssignal"); }
+EXPORT handler *sysv_signal(int signo, handler *wanted) {
+    return install(signo, wanted, SA_RESETHAND | SA_NODEFER, "sysv_signal");
+}
+EXPORT handler *__sysv_signal(int signo, handler *wanted) {
+    return install(signo, wanted, SA_RESETHAND | SA_NODEFER, "__sysv_signal");
+}
+
+EXPORT int sigignore(int signo) {
+    struct sigaction action = {.sa_handler = SIG_IGN};
+    return entry_for(signo) ? change(signo, &action, NULL) : ((int (*)(int))next("sigignore"))(signo);
+}
+
+EXPORT int siginterrupt(int signo, int interrupt) {
+    struct sigaction action;
+    if (entry_for(signo) == NULL)
+        return ((int (*)(int, int))next("siginterrupt"))(signo, interrupt);
+    if (change(signo, NULL, &action) == -1)
+        return -1;
+    action.sa_flags = interrupt ? action.sa_flags & ~SA_RESTART : action.sa_flags | SA_RESTART;
+    return change(signo, &action, NULL);
+}
+
+/* man 3 sigset: SIG_HOLD (2) blocks and leaves the action alone; anything else installs it and unblocks. */
+EXPORT handler *sigset(int signo, handler *wanted) {
+    struct sigaction action = {.sa_handler = wanted}, old;
+    sigset_t this_one, before;
+    handler *hold = (handler *)2;
+    if (entry_for(signo) == NULL)
+        return ((signal_function *)next("sigset"))(signo, wanted);
+    sigemptyset(&this_one);
+    sigaddset(&this_one, signo);
+    if (change(signo, wanted == hold ? NULL : &action, &old) == -1 ||
+        sigprocmask(wanted == hold ? SIG_BLOCK : SIG_UNBLOCK, &this_one, &before) == -1)
+        return SIG_ERR;
+    return sigismember(&before, signo) ? hold : old.sa_handler;
+}
+
+/* --- threads ------------------------------------------------------------------------------------------------------ */
+
+static size_t stack_bytes(void) {
+    size_t least = getauxval(AT_MINSIGSTKSZ); /* grows with the CPU's registers (AVX-512, AMX) */
+    return (STACK_BYTES + least + 4095) & ~(size_t)4095;
+}
+
+static void take_stack_back(void *memory) {
+    stack_t now, none = {.ss_flags = SS_DISABLE};
+    if (sigaltstack(NULL, &now) == 0 && now.ss_sp == (char *)memory + 4096)
+        sigaltstack(&none, NULL);
+    munmap(memory, stack_bytes() + 4096);
+}
+
+/* With a guard page below. A thread that has one already (or will replace it) is left alone. */
+static void give_stack(void) {
+    stack_t now, ours = {.ss_size = stack_bytes()};
+    if (sigaltstack(NULL, &now) == -1 || !(now.ss_flags & SS_DISABLE))
+        return;
+    if (set_specific == NULL) /* nobody would take it back */
+        return;
+    char *memory = mmap(NULL, ours.ss_size + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return;
+    mprotect(memory, 4096, PROT_NONE);
+    ours.ss_sp = memory + 4096;
+    if (sigaltstack(&ours, NULL) == 0)
+        set_specific(stack_key, memory);
+}
+
+static void notice_bypassing(void) {
+    for (int i = 0; i < FATAL_COUNT; i++) {
+        struct remembered *entry = &harness_link.table[i];
+        struct sigaction now;
+        if (libc_sigaction()(harness_fatal_signals[i], NULL, &now) == 0 && now.sa_sigaction != harness_on_fatal &&
+            entry->slots[entry->current].sa_handler != SIG_IGN)
+            entry->bypassed = 1;
+    }
+}
+
+struct start {
+    void *(*posix)(void *);
+    int (*c11)(void *);
+    void *argument;
+};
+
+static void *run_thread(void *given) {
+    struct start start = *(struct start *)given;
+    free(given);
+    give_stack();
+    return start.posix ? start.posix(start.argument) : (void *)(intptr_t)start.c11(start.argument);
+}
+
+static int run_c11_thread(void *given) { return (int)(intptr_t)run_thread(given); }
+
+static struct start *prepare(void *(*posix)(void *), int (*c11)(void *), void *argument) {
+    struct start *start = harness_link.active ? malloc(sizeof *start) : NULL;
+    if (start != NULL) {
+        *start = (struct start){posix, c11, argument};
+        notice_bypassing();
+    }
+    return start;
+}
+
+EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*routine)(void *),
+                          void *argument) {
+    static int (*libc)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    struct start *start = prepare(routine, NULL, argument);
+    if (libc == NULL)
+        *(void **)&libc = next("pthread_create");
+    int failed = start ? libc(thread, attributes, run_thread, start) : libc(thread, attributes, routine, argument);
+    if (failed)
+        free(start);
+    return failed;
+}
+
+/* <threads.h> came with glibc 2.28: thrd_t is a word, thrd_success is 0. */
+EXPORT int thrd_create(void *thread, int (*routine)(void *), void *argument) {
+    static int (*libc)(void *, int (*)(void *), void *);
+    struct start *start = prepare(NULL, routine, argument);
+    if (libc == NULL)
+        *(void **)&libc = next("thrd_create");
+    int failed = start ? libc(thread, run_c11_thread, start) : libc(thread, routine, argument);
+    if (failed)
+        free(start);
+    return failed;
+}
+
+/* --- start -------------------------------------------------------------------------------------------------------- */
+
+static void adopt_table(void) {
+    harness_link.pid = (pid_t)syscall(SYS_getpid);
+    notice_bypassing();
+}
+
+/* Looked up, not linked: in older C libraries they live in a library of their own. */
+static void find_key_functions(void) {
+    int (*create)(pthread_key_t *, void (*)(void *));
+    *(void **)&create = next("pthread_key_create");
+    if (create != NULL && create(&stack_key, take_stack_back) == 0)
+        *(void **)&set_specific = next("pthread_setspecific");
+}
+
+int32_t harness_link_start(const char *path) {
+    if (harness_link.active || path == NULL || strlen(path) >= sizeof harness_link.address.sun_path)
+        return harness_link.active ? 0 : -EINVAL;
+    harness_link.address.sun_family = AF_UNIX;
+    strcpy(harness_link.address.sun_path, path);
+    harness_link.pid = (pid_t)syscall(SYS_getpid);
+    find_key_functions();
+    pthread_atfork(NULL, NULL, adopt_table);
+    give_stack();
+    for (int i = 0; i < FATAL_COUNT; i++) {
+        struct sigaction now;
+        if (libc_sigaction()(harness_fatal_signals[i], NULL, &now) == -1)
+            return -errno;
+        remember(&harness_link.table[i], &now);
+        give_to_kernel(harness_fatal_signals[i], &now);
+    }
+    harness_link.active = 1;
+    return 0;
+}
+
+__attribute__((constructor)) static void start_if_asked(void) {
+    const char *preloaded = getenv("LD_PRELOAD");
+    if (preloaded != NULL && strstr(preloaded, "libharness") != NULL)
+        harness_link_start(getenv("HARNESS_LINK"));
+}
+
+#else
+int32_t harness_link_start(const char *path) {
+    (void)path;
+    return -38; /* ENOSYS: this platform has no link yet */
+}
+#endif

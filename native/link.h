@@ -1,0 +1,51 @@
+/* What interpose.c (ordinary context) and crash.c (signal context) share. Not public.
+ *
+ * interpose.c writes the table of remembered actions when the program calls sigaction; crash.c reads it when a fatal
+ * signal arrives, maybe in the middle of such a write. Each entry therefore has two slots and an index that is
+ * switched atomically: a reader always sees a whole action.
+ */
+#ifndef HARNESS_LINK_H
+#define HARNESS_LINK_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include "harness.h"
+
+#include <signal.h>
+#include <stddef.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/un.h>
+
+enum { FATAL_COUNT = 7, DEADLINE_MS = 3000 };
+
+typedef int sigaction_function(int, const struct sigaction *, struct sigaction *);
+
+struct remembered {
+    struct sigaction slots[2];
+    int reporters[2]; /* the action is a known reporter: it prints and gives up, so we may look first */
+    int current;
+    int writing;  /* spin lock of writers */
+    int bypassed; /* somebody changed the kernel's action behind our back */
+};
+
+struct link {
+    int active; /* 0: every interposed call passes through */
+    pid_t pid;  /* the table belongs to this process; a vfork child shares the memory but not the table */
+    sigaction_function *sigaction;
+    struct sockaddr_un address;
+    struct remembered table[FATAL_COUNT];
+};
+
+extern struct link harness_link;
+extern const int harness_fatal_signals[FATAL_COUNT];
+
+/* -1: not one of the fatal signals. */
+int harness_fatal_index(int signo);
+void harness_on_fatal(int signo, siginfo_t *info, void *context);
+/* What the kernel has for a fatal signal that is not ignored. */
+void harness_our_action(struct sigaction *action);
+
+#endif

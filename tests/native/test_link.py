@@ -1,0 +1,142 @@
+"""The crash link by itself: what its handler may call and how deep it goes, and its record on both processors."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import native
+from harness.capture import link
+
+ROOT = Path(__file__).parents[2]
+# Async-signal-safe (man 7 signal-safety), or a plain system call, or without any state (strstr, memcpy, memset).
+ALLOWED = {"syscall", "__errno_location", "clock_gettime", "prctl", "sigaltstack", "strstr", "memcpy", "memset"}
+OURS = {"harness_link", "_GLOBAL_OFFSET_TABLE_"}
+STACK_BYTES = 2048
+ARM_ROOT = Path("/usr/aarch64-linux-gnu")
+
+
+@pytest.fixture(scope="module")
+def handler(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("gcc") is None:
+        pytest.skip("needs gcc")
+    build = tmp_path_factory.mktemp("handler")
+    flags = [
+        "-std=gnu11",
+        "-O2",
+        "-fPIC",
+        "-fcallgraph-info=su",
+        "-c",
+        ROOT / "native" / "crash.c",
+        "-o",
+        build / "crash.o",
+    ]
+    subprocess.run(["gcc", *flags], cwd=build, check=True)
+    return build / "crash.o"
+
+
+def test_the_handler_calls_only_what_a_handler_may_call(handler: Path) -> None:
+    listing = subprocess.run(["nm", "-u", handler], capture_output=True, text=True, check=True).stdout
+    assert {line.split()[-1] for line in listing.splitlines()} <= ALLOWED | OURS
+
+
+def read_call_graph(path: Path) -> tuple[dict[str, int], dict[str, set[str]]]:
+    """Bytes of stack and callees of each function, as gcc itself wrote them down."""
+    text = path.read_text()
+    sizes = {name: int(size) for name, size in re.findall(r'title: "([^"]+)" label: "[^"]*?(\d+) bytes', text)}
+    calls: dict[str, set[str]] = {}
+    for source, target in re.findall(r'sourcename: "([^"]+)" targetname: "([^"]+)"', text):
+        calls.setdefault(source, set()).add(target)
+    return sizes, calls
+
+
+def deepest(function: str, sizes: dict[str, int], calls: dict[str, set[str]], above: tuple[str, ...] = ()) -> int:
+    assert function not in above, f"recursion: {above}"
+    inner = (deepest(callee, sizes, calls, (*above, function)) for callee in calls.get(function, ()))
+    return sizes.get(function, 0) + max(inner, default=0)
+
+
+@pytest.mark.parametrize("entry", ["harness_on_fatal", "on_park"])
+def test_the_handler_needs_less_stack_than_the_smallest_alternate_stack_leaves(handler: Path, entry: str) -> None:
+    sizes, calls = read_call_graph(next(handler.parent.glob("*.ci")))
+    names = [name for name in sizes if name == entry or name.endswith(f":{entry}")]
+    assert len(names) == 1
+    assert 0 < deepest(names[0], sizes, calls) < STACK_BYTES
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[link.Link]:
+    end = link.Link()
+    try:
+        yield end
+    finally:
+        end.close()
+
+
+def receive(end: link.Link) -> tuple[Any, int]:
+    """The record of the next crash and the pid behind it; the process goes on when this returns."""
+    assert select.select([end], [], [], 60)[0], "no crash was reported"
+    accepted = end.accept()
+    assert accepted is not None
+    connection, pid = accepted
+    with contextlib.closing(connection):
+        return link._receive(connection), pid
+
+
+def build_victim(compiler: list[str], where: Path) -> Path:
+    source = Path(__file__).with_name("victim.c")
+    subprocess.run([*compiler, "-g", "-O1", "-pthread", "-o", where / "victim", source], check=True)
+    return where / "victim"
+
+
+def check(record: Any, function: int, machine: int) -> None:
+    assert (record.signo, record.code, record.address) == (signal.SIGSEGV, 1, 0x18)
+    assert record.machine == machine
+    assert function <= record.pc < function + 64
+    assert record.registers[16 if machine == 1 else 32] == record.pc  # REG_RIP; pc after x0-x30 and sp
+
+
+@pytest.mark.parametrize("where", ["main", "thread"])
+def test_a_record_tells_the_fault_as_it_was(where: str, tmp_path: Path) -> None:
+    victim = build_victim(["gcc"], tmp_path)
+    with listening() as end:
+        variables = {**os.environ, "LD_PRELOAD": str(native.LIBRARY), "HARNESS_LINK": str(end.path)}
+        process = subprocess.Popen([victim, where], env=variables, stdout=subprocess.PIPE, text=True)
+        record, pid = receive(end)
+        assert process.stdout is not None
+        check(record, int(process.stdout.readline(), 16), machine=1)
+        assert process.wait(60) == -signal.SIGSEGV
+    assert record.pid == pid == process.pid
+    assert (record.tid == record.pid) == (where == "main")
+    assert (record.threads, record.parked) == ((0, 0) if where == "main" else (1, 1))
+
+
+def test_the_record_is_the_same_on_aarch64(tmp_path: Path) -> None:
+    """Compiled by zig for the baseline, run by qemu's user mode with Debian's arm64 C library."""
+    qemu = shutil.which("qemu-aarch64")
+    if qemu is None or not ARM_ROOT.exists():
+        pytest.skip("needs qemu-user and libc6-arm64-cross; next: apt-get install qemu-user libc6-arm64-cross")
+    zig = [sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-gnu.2.17"]
+    victim = build_victim(zig, tmp_path)
+    library = tmp_path / "libharness.so"
+    flags = ["-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-z,now", "-ldl"]
+    subprocess.run([*zig, *flags, "-o", library, *(ROOT / "native").glob("*.c")], check=True)
+    with listening() as end:
+        variables = {"LD_PRELOAD": str(library), "HARNESS_LINK": str(end.path)}
+        settings = [word for name, value in variables.items() for word in ("-E", f"{name}={value}")]
+        process = subprocess.Popen([qemu, "-L", ARM_ROOT, *settings, victim], stdout=subprocess.PIPE, text=True)
+        record, _ = receive(end)
+        assert process.stdout is not None
+        check(record, int(process.stdout.readline(), 16), machine=2)
+        process.wait(60)  # not its status: qemu 7.2 fails an assertion of its own on a queued SIGSEGV
