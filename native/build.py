@@ -62,8 +62,8 @@ class NativeBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         for built in (library, interface):
             build_data["force_include"][str(built)] = f"harness/{built.name}"
         for name in PAYLOADS:
-            for script in sorted((root / name).glob("*.py")):
-                build_data["force_include"][str(script)] = f"harness/payloads/{name}/{script.name}"
+            for script in sorted((root / name).rglob("*.py")):
+                build_data["force_include"][str(script)] = f"harness/payloads/{script.relative_to(root)}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         if self.target_name == "wheel":

@@ -13,6 +13,8 @@ import struct
 from pathlib import Path
 
 from harness.capture.elf import Elf
+from harness.capture.payload import payload
+from harness.native import LIBRARY
 
 _SANITIZERS = ("libasan", "libtsan", "libmsan", "libclang_rt.asan", "libclang_rt.tsan")
 
@@ -52,7 +54,16 @@ def resolve_program(path: str) -> Path:
     return program
 
 
-def link_variables(link: Path, library: Path, existing: str | None) -> dict[str, str]:
+def preload_variables(link: Path) -> dict[str, str]:
     """LD_PRELOAD with our library last, after the user's own, and where to report."""
-    words = [word for word in (existing or "").replace(":", " ").split() if word != str(library)]
-    return {"LD_PRELOAD": ":".join([*words, str(library)]), "HARNESS_LINK": str(link)}
+    words = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
+    preloaded = [*(word for word in words if word != str(LIBRARY)), str(LIBRARY)]
+    return {"LD_PRELOAD": ":".join(preloaded), "HARNESS_LINK": str(link)}
+
+
+def shim_variables(link: Path) -> dict[str, str]:
+    """PYTHONPATH with our sitecustomize first; it finds the library beside the link."""
+    (link.parent / LIBRARY.name).symlink_to(LIBRARY)
+    shim = payload("probes/shim")
+    existing = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": os.pathsep.join([str(shim), *([existing] if existing else [])]), "HARNESS_LINK": str(link)}

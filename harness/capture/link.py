@@ -82,7 +82,8 @@ class Link:
     def close(self) -> None:
         self._socket.close()
         with contextlib.suppress(OSError):  # it may be gone already
-            self.path.unlink()
+            for entry in self.directory.iterdir():
+                entry.unlink()
             self.directory.rmdir()
 
 

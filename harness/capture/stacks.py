@@ -28,6 +28,8 @@ _MOST_WORDS = 2000
 # A tool that was killed may leave a child of its own that holds the pipe.
 _AFTERMATH_S = 0.2
 _ENOUGH_TO_TRY_S = 0.02
+# A tool that hangs must leave the next one its chance: with 400 threads and torch pystack takes 1.3 s, py-spy 0.4 s.
+_FOR_THE_NEXT_S = 0.8
 _SIGSTOP_PENDING = 1 << (signal.SIGSTOP - 1)
 
 
@@ -107,9 +109,9 @@ class _Look:
         self.overdue: set[str] = set()
 
     def climb(self, rung: Rung, last: bool) -> tuple[CrashThread, ...]:
-        """A tool that hangs may take half of what is left, so that the next one has its chance."""
         begun = time.monotonic()
-        given_s = (self.end - begun) if last else (self.end - begun) / 2
+        left_s = self.end - begun
+        given_s = left_s if last else max(left_s / 2, left_s - _FOR_THE_NEXT_S)
         threads: tuple[CrashThread, ...] = ()
         tool_pid = None
         if rung.engine in self.overdue:

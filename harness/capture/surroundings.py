@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from harness.capture.payload import payload
 from harness.evidence.gap import Gap
 from harness.evidence.model import Process, Statement
 
@@ -30,12 +31,6 @@ def read_environment() -> dict[str, str]:
 
 def is_python(process: Process) -> bool:
     return process.executable is not None and bool(_PYTHON_NAME.fullmatch(Path(process.executable).name))
-
-
-def payload(name: str) -> Path:
-    """A probe or reproducer: beside the package in a source tree, inside it when installed."""
-    installed = Path(__file__).parents[1] / "payloads" / name
-    return installed if installed.exists() else Path(__file__).parents[2] / name
 
 
 def ask_interpreter(processes: Iterable[Process]) -> tuple[str | None, Gap | None]:

@@ -46,7 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument("--keep", action="store_true", help="keep the case of a command that ended well, too")
     run.add_argument(
         "--inject",
-        choices=("auto", "preload", "none"),
+        choices=("auto", "preload", "shim", "none"),
         default="auto",
         help="how the crash link gets into the command (default: auto)",
     )

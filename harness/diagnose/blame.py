@@ -170,11 +170,11 @@ def _component_frame(frames: tuple[CrashFrame, ...]) -> CrashFrame | None:
 
 
 def _faulting_image(crash: Crash, frames: tuple[CrashFrame, ...]) -> Component | None:
-    """The image holding the program counter; after a jump to nowhere, that of the innermost frame which has one."""
+    """The image holding the program counter; after a jump to nowhere there is none."""
     native = [frame for frame in frames if frame.kind == "native" and frame.image]
     image = _image_at(crash, crash.pc)
     if image is None:
-        return _component(crash, native[0]) if native else None
+        return None
     holds_pc = bool(native) and (native[0].image == image.path or find_image(crash, native[0]) == image)
     return _component(crash, native[0] if holds_pc else _raw_frame(crash, crash.pc, image))
 

@@ -47,18 +47,15 @@ def is_gone(pid: int) -> bool:
     return state_of(pid) in (None, "Z")
 
 
-def children_of(pid: int) -> list[int]:
-    """Direct children, by the process table; a child that ends meanwhile is left out."""
+def relays_of(pid: int) -> list[int]:
+    """The relays among the direct children; one that ends meanwhile is left out."""
     found = []
     for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError, IndexError):
-            if entry.name.isdigit() and int((entry / "stat").read_text().rpartition(")")[2].split()[1]) == pid:
+        with contextlib.suppress(OSError):
+            name, _, rest = (entry / "stat").read_text(errors="replace").rpartition(")")
+            if name.endswith("(harness-relay") and int(rest.split()[1]) == pid:
                 found.append(int(entry.name))
     return found
-
-
-def relays_of(pid: int) -> list[int]:
-    return [child for child in children_of(pid) if Path(f"/proc/{child}/comm").read_text() == "harness-relay\n"]
 
 
 def open_gate(gate: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import select
 import subprocess
 import sys
 from pathlib import Path
@@ -100,8 +99,7 @@ def test_gone_reader_of_stderr_does_not_end_a_command_that_talks_on_stdout(harne
 
 def test_a_line_can_be_read_while_the_command_still_runs(harness, script, gate):
     process = harness.start(*script(f"print('now')\nopen({str(gate)!r}).read()\nprint('later')"))
-    assert select.select([process.stdout], [], [], DEADLINE_S)[0]
-    assert os.read(process.stdout.fileno(), 100) == b"now\n"
+    assert process.stdout.readline() == b"now\n"
     assert process.poll() is None
     open_gate(gate)
     assert process.communicate(timeout=DEADLINE_S)[0] == b"later\n"
@@ -135,7 +133,9 @@ def test_output_of_a_replaced_relay_is_kept_in_order(harness, script, gate):
                  f"open({str(gate)!r}).read()\nprint('after'); raise SystemExit(3)")  # fmt: skip
     process = harness.start(*job)
     before = process.stdout.read(25 * 8192 * 8)
-    (stdout_relay,) = [pid for pid in relays_of(process.pid) if _has_open(pid, harness.case / "stdout.tail")]
+    tail = harness.case / "stdout.tail"
+    until(lambda: tail.exists() and tail.stat().st_size == len(before) - 1024**2, "the copy is not complete")
+    (stdout_relay,) = [pid for pid in relays_of(process.pid) if _has_open(pid, tail)]
     os.kill(stdout_relay, 9)
     until(lambda: stdout_relay not in relays_of(process.pid) and len(relays_of(process.pid)) == 2, "no new relay")
     open_gate(gate)
@@ -144,7 +144,7 @@ def test_output_of_a_replaced_relay_is_kept_in_order(harness, script, gate):
     assert b"relay of stdout was killed and replaced" in stderr
     assert (harness.case / "stdout.log").read_bytes().startswith(b"0000000\n")
     assert b"after" not in (harness.case / "stdout.log").read_bytes()
-    assert (harness.case / "stdout.tail").read_bytes().endswith(b"0000024\nafter\n")
+    assert tail.read_bytes().endswith(b"0000024\nafter\n")
 
 
 def _has_open(pid: int, file: Path) -> bool:

@@ -101,7 +101,7 @@ def test_a_read_of_null_through_ctypes_is_ctypes_not_libc() -> None:
 def test_libffi_between_two_components_is_passed_over() -> None:
     frames = (native(None, None, "0x0"), *STRING_AT[2:])
     found = blame(crash(thread(100, *frames), pc="0x0"))
-    assert found.faulting_image is not None and found.faulting_image.image == FFI
+    assert found.faulting_image is None  # the program counter is in no image
     assert found.component is not None and found.component.function == "_ctypes_callproc"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import platform
 import shlex
 import shutil
 import signal
@@ -118,11 +119,13 @@ def find_child(parent: int, command: list[str]) -> int:
 
 
 def check_blame(expected: dict[str, Any], verdict: dict[str, Any]) -> None:
-    """Images by the start of their file name; null in the scenario means: not known beforehand."""
+    """Images by the start of their name. A null component is not known beforehand; a null faulting image is none."""
     for name in ("component", "faulting_image"):
         if expected.get(name):
             image = (verdict[name] or {}).get("image") or ""
             assert Path(image).name.startswith(expected[name]), (name, verdict)
+    if "faulting_image" in expected and expected["faulting_image"] is None:
+        assert verdict["faulting_image"] is None, verdict
     if expected.get("component_function"):
         assert expected["component_function"] in (verdict["component"]["function"] or ""), verdict
     for word in expected.get("fault", ()):
@@ -138,6 +141,8 @@ def test_verdict(path: Path, version: str, twin: str, tmp_path: Path, built: Pat
     for file in literals.get("NEEDS_FILES", ()):
         if not Path(file).exists():
             pytest.skip(f"needs {file}")
+    if platform.machine() not in literals.get("MACHINES", [platform.machine()]):
+        pytest.skip(f"the instruction is one of {literals['MACHINES']}")
     if literals.get("NEEDS_ROOT") and os.getuid() != 0:
         pytest.skip("needs root")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}

@@ -11,6 +11,5 @@ BUILD = "handlers.c"
 library = ctypes.CDLL(os.environ["ZOO_LIB"])
 
 print("started", flush=True)
-library.start_faulting_thread()
-time.sleep(0.1)
+library.start_faulting_thread(), time.sleep(0.1)  # one line, so that a dump shows the same one at any moment
 print("finished")

@@ -14,7 +14,6 @@ EXPECT = {
     "user_function": "visit",
     "component": None,
     "component_function": None,
-    "faulting_image": None,
     "headline": ["visit"],
 }
 CONTROL = {"kind": "clean", "exit": 0}

@@ -1,0 +1,11 @@
+"""Where the files are that run inside a foreign interpreter. Harness executes them, it never imports them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def payload(name: str) -> Path:
+    """A probe or reproducer: beside the package in a source tree, inside it when installed."""
+    installed = Path(__file__).parents[1] / "payloads" / name
+    return installed if installed.exists() else Path(__file__).parents[2] / name
