@@ -47,6 +47,7 @@ int32_t harness_signals_open(const int32_t *signos, int32_t count) {
     signal_pipe = ends[1];
     for (int32_t i = 0; i < count; i++) {
         struct sigaction now, wanted = {.sa_sigaction = record_signal, .sa_flags = SA_SIGINFO | SA_RESTART};
+        sigfillset(&wanted.sa_mask); /* one record after the other */
         if (sigaction(signos[i], NULL, &now) == -1)
             return -errno;
         if (now.sa_handler == SIG_IGN && signos[i] != SIGCHLD)

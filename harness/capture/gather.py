@@ -61,7 +61,7 @@ def gather(supervisor: Supervisor, argv: list[str], oom_before: dict[str, int], 
         memory=read_memory(),
         environment=read_environment(),
         script=read_scripts(processes, cwd),
-        crashes=tuple(_crash(report) for report in supervisor.link.reports) if supervisor.link else (),
+        crashes=tuple(describe_crash(report) for report in supervisor.link.reports) if supervisor.link else (),
         gaps=tuple(gap for gap in gaps if gap is not None),
         transcripts=tuple(read_transcript(supervisor.case, channel.name, tree.started_ns) for channel in channels),
     )
@@ -91,7 +91,7 @@ def _process(member: Member) -> model.Process:
     )
 
 
-def _crash(report: Report) -> Crash:
+def describe_crash(report: Report) -> Crash:
     record, seen = report.record, complete(report.seen)
     names = _REGISTERS[record.machine]
     return Crash(

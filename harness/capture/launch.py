@@ -52,6 +52,13 @@ def open_signals() -> int:
     return fd
 
 
+def stop_following() -> None:
+    """The command has ended: from here on a signal is meant for us."""
+    for signo in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(signo) != signal.SIG_IGN:
+            signal.signal(signo, signal.SIG_DFL)
+
+
 def find_command(argv: list[str]) -> str:
     """The path to execute, or a refusal with the status a shell would give."""
     if not argv or not argv[0]:

@@ -6,6 +6,8 @@ Each command's module is imported only when it is called, so that `harness --ver
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import sys
 from collections.abc import Callable
 
@@ -73,6 +75,12 @@ def find_command(name: str) -> Callable[[argparse.Namespace], int]:
     return doctor_command
 
 
+def _tell(text: str) -> None:
+    """Not print: with stderr closed it would write to stdout, which belongs to the answer."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"{text}\n".encode())
+
+
 def main(words: list[str] | None = None) -> int:
     parser = build_parser()
     arguments = parser.parse_args(words)
@@ -82,7 +90,7 @@ def main(words: list[str] | None = None) -> int:
     try:
         return find_command(arguments.command)(arguments)
     except HarnessError as error:
-        print(f"harness: {error}\n  next: {error.hint}", file=sys.stderr)
+        _tell(f"harness: {error}\n  next: {error.hint}")
         return error.exit_code
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -90,5 +98,5 @@ def main(words: list[str] | None = None) -> int:
         import traceback
 
         traceback.print_exc()
-        print(f"harness: this is a bug in harness; {_BUGS}.", file=sys.stderr)
+        _tell(f"harness: this is a bug in harness; {_BUGS}.")
         return EXIT_OUR_BUG

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from harness.capture.cgroup import read_oom_counts
 from harness.capture.channels import hold_closed_descriptors, open_channels, say, settle
 from harness.capture.injection import preload_variables, shim_variables, why_not
-from harness.capture.launch import find_command, open_processes, open_signals, spawn
+from harness.capture.launch import find_command, open_processes, open_signals, spawn, stop_following
 from harness.capture.link import Link
 from harness.capture.supervise import Supervisor
 from harness.errors import UsageError
@@ -53,6 +53,7 @@ def run_command(arguments: argparse.Namespace) -> int:
         raise
     supervisor = Supervisor(pid, channels, case, started_ns, signals_fd, processes_fd, link)
     status = supervisor.follow()
+    stop_following()
     settle(channels, at_least_s=_LAST_WORDS_S if status else 0.0)
     if link:
         link.close()
@@ -60,7 +61,7 @@ def run_command(arguments: argparse.Namespace) -> int:
     if noteworthy or arguments.keep or arguments.verdict:
         evidence = _gather(supervisor, argv, oom_before, no_link)
         document = _judge(evidence, case)
-        kept = _keep(case, evidence, document, argv, started_ns)
+        kept = keep_case(case, evidence, document, argv, started_ns)
         open_line = any(
             transcript.parts and transcript.parts[-1].unfinished for transcript in evidence.transcripts[-1:]
         )
@@ -106,7 +107,7 @@ def _judge(evidence: Evidence, case: Path) -> Document:
     return judge(evidence, str(case))
 
 
-def _keep(case: Path, evidence: Evidence, document: Document, argv: list[str], started_ns: int) -> bool:
+def keep_case(case: Path, evidence: Evidence, document: Document, argv: list[str], started_ns: int) -> bool:
     """Writes the case. A full disk costs the case, never the report."""
     import msgspec
 

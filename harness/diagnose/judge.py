@@ -155,7 +155,8 @@ def _sender(reading: Reading) -> str:
     for passed in reversed(reading.evidence.signals):
         if passed.signame == reading.signame and passed.passed_on:
             command = f" ({passed.sender})" if passed.sender else ""
-            return f", sent to harness by process {passed.sender_pid}{command} and passed on"
+            who = f"process {passed.sender_pid}{command}" if passed.sender_pid else "the kernel (its terminal is gone)"
+            return f", sent to harness by {who} and passed on"
     return ""
 
 

@@ -169,9 +169,9 @@ KINDS: tuple[Kind, ...] = (
         "memory was refused: MemoryError, bad_alloc, device out of memory",
         "Memory was refused: {detail}{where}",
         markers=(
-            marker(r"[\w.]*MemoryError(?:: .*)?", "exception", "python_oom_malloc_memoryerror.txt"),
+            marker(r"[\w.]{0,100}MemoryError(?:: .*)?", "exception", "python_oom_malloc_memoryerror.txt"),
             marker(r"DefaultCPUAllocator: .*?bytes", "exception SIGABRT", "torch_cpu_alloc_fail.txt"),
-            marker(r"[\w.]*OutOfMemoryError: .*", "exception", "torch.OutOfMemoryError: CUDA out of memory."),
+            marker(r"[\w.]{0,100}OutOfMemoryError: .*", "exception", "torch.OutOfMemoryError: CUDA out of memory."),
             marker(
                 r"MPS backend out of memory.*",
                 "exception",
@@ -493,9 +493,17 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         "terminated",
-        "ended by SIGTERM or SIGHUP from outside",
-        "Terminated by {signal}{sender}{where}",
-        signals={"SIGTERM": "", "SIGHUP": ""},
+        "ended by a signal that asks a process to leave: SIGTERM, SIGHUP, SIGPIPE and their like",
+        "Terminated by {signal}{detail}{sender}{where}",
+        signals={
+            "SIGTERM": "",
+            "SIGHUP": "",
+            "SIGPIPE": ": nobody reads its output any more",
+            "SIGQUIT": "",
+            "SIGALRM": ": its own alarm clock",
+            "SIGUSR1": "",
+            "SIGUSR2": "",
+        },
     ),
     Kind(
         "interrupted",

@@ -250,7 +250,7 @@ def test_each_lower_rung_gives_the_crashed_threads_python_frames(
     assert [frame.function for frame in frames if frame.kind == "python"] == ["train", "<lambda>", "main", "<module>"]
     if step == "native":
         assert functions(frames)[:3] == ["innermost", "middle", "outermost"]
-    assert state_of(held.pid) == "S"
+    until(lambda: state_of(held.pid) == "S", "the target sleeps again")
     assert held.release() == -signal.SIGSEGV
 
 
@@ -363,7 +363,7 @@ def test_a_target_that_was_stopped_by_others_stays_stopped(hold: Callable[..., H
     os.kill(held.pid, signal.SIGSTOP)
     until(lambda: state_of(held.pid) == "T", "the target is stopped")
     look(held, LADDER[3:], deadline_s=3.0)
-    assert state_of(held.pid) == "T"
+    until(lambda: state_of(held.pid) == "T", "the target is stopped again")
     os.kill(held.pid, signal.SIGCONT)
     assert held.release() == -signal.SIGSEGV
 

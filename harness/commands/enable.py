@@ -1,0 +1,119 @@
+"""`harness.enable()`: the crash link in the calling process, for those who cannot change how it is started.
+
+Starts a helper process that looks when the caller crashes, and reports on the caller's stderr. Nothing is interposed
+here: a handler that is installed later for the same signal replaces ours (torch does that in DataLoader workers, which
+are therefore not covered), native threads have no alternate stack, and output is not kept. `harness run` has none of
+these limits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import select
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness import __version__, native
+from harness.errors import HarnessError
+
+if TYPE_CHECKING:
+    from harness.capture.link import Link
+
+_started = False
+
+
+def enable(cases: str | None = None) -> None:
+    """Call it once, early; a second call does nothing."""
+    global _started
+    if _started:
+        return
+    if not hasattr(os, "pidfd_open"):
+        raise HarnessError("harness.enable() needs Linux.", hint="harness run python train.py")
+    _, lib = native.load()
+    if not faulthandler.is_enabled():
+        faulthandler.enable()
+    helper = subprocess.Popen(
+        [sys.executable, "-m", "harness.commands.enable", str(os.getpid()), *([cases] if cases else [])],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert helper.stdout is not None
+    with helper.stdout:
+        path = helper.stdout.readline().strip()
+    failed = lib.harness_link_start(path) if path else -1
+    if failed:
+        raise HarnessError("The crash link could not be started.", hint="harness doctor")
+    helper.returncode = 0  # it outlives us: nobody here waits for it
+    _started = True
+
+
+def watch(pid: int, cases: str | None) -> None:
+    """The helper: waits for a crash or the end of `pid`, whichever comes first, then reports and is gone."""
+    from harness.capture.link import Link
+
+    started_ns = time.monotonic_ns()
+    link, pidfd = Link(), os.pidfd_open(pid)
+    print(link.path, flush=True)
+    sys.stdout.close()
+    ended = False
+    while not ended:
+        ready = select.select([link.fileno(), pidfd], [], [])[0]
+        while link.fileno() in ready and (accepted := link.accept()):
+            connection, peer = accepted
+            if peer == pid:
+                link.take_report(connection, peer, (time.monotonic_ns() - started_ns) / 1e9)
+            connection.close()
+        ended = pidfd in ready
+    link.close()
+    if link.reports:
+        _report(pid, pidfd, link, cases, started_ns)
+
+
+def _report(pid: int, pidfd: int, link: Link, cases: str | None, started_ns: int) -> None:
+    from harness.capture.channels import say
+    from harness.capture.gather import describe_crash
+    from harness.capture.surroundings import read_environment
+    from harness.capture.tree import read_exit
+    from harness.commands.run import keep_case
+    from harness.diagnose.judge import judge
+    from harness.evidence.case import create_case
+    from harness.evidence.model import Ending, Evidence, Process
+    from harness.report.text import look_of, render
+
+    record = link.reports[-1].record
+    status, source = read_exit(pidfd, pid)
+    ending = Ending.from_wait_status(status) if status is not None else Ending(signo=record.signo)
+    ended_s = (time.monotonic_ns() - started_ns) / 1e9
+    process = Process(pid, 0, "python", (), sys.executable, 0.0, None, ended_s, ending, source or "crash link")
+    evidence = Evidence(
+        harness=__version__,
+        origin="run",
+        argv=(),
+        cwd=str(Path.cwd()),
+        pid=pid,
+        platform=sysconfig.get_platform(),
+        started="",
+        duration_s=ended_s,
+        python=sys.version.split()[0],
+        processes=(process,),
+        crashes=tuple(describe_crash(report) for report in link.reports),
+        environment=read_environment(),
+    )
+    case, moved = create_case(cases, [], started_ns)
+    if moved:
+        say(moved)
+    document = judge(evidence, str(case))
+    keep_case(case, evidence, document, [], started_ns)
+    with contextlib.suppress(OSError):
+        os.write(2, render(document, **look_of(2)).encode())
+
+
+if __name__ == "__main__":
+    watch(int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None)
