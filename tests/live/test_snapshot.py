@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -351,7 +352,7 @@ def test_a_tool_that_hangs_is_ended_and_the_target_goes_on(hold: Callable[..., H
     begun = time.monotonic()
     step, threads, tools = look(held, (stand_in(script), LADDER[3]), deadline_s=3.0)
     assert time.monotonic() - begun < 3.0
-    assert tools[0].error == "no answer within 2.20 s, killed: no luck yet"
+    assert re.fullmatch(r"no answer within \d\.\d\d s, killed: no luck yet", tools[0].error or "")
     assert step == "python", tools
     assert threads[held.pid].frames
     until(lambda: state_of(held.pid) == "S", "the target is not stopped")

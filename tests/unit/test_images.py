@@ -250,9 +250,9 @@ def test_dpkg_owns_under_the_old_and_the_new_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "version"),
     [
-        ("/home/user/.pyenv/versions/3.11.7/bin/python3.11", "3.11.7"),
-        ("/home/user/.pyenv/versions/3.11.7/lib/libpython3.11.so.1.0", "3.11.7"),
-        ("/home/user/.pyenv/versions/3.11.7/lib/python3.11/lib-dynload/_ctypes.cpython-311-x86_64-linux-gnu.so", "3.11.7"),
+        ("/home/u/.pyenv/versions/3.11.7/bin/python3.11", "3.11.7"),
+        ("/home/u/.pyenv/versions/3.11.7/lib/libpython3.11.so.1.0", "3.11.7"),
+        ("/home/u/.pyenv/versions/3.11.7/lib/python3.11/lib-dynload/_ctypes.cpython-311-x86_64-linux-gnu.so", "3.11.7"),
         ("/usr/lib/x86_64-linux-gnu/libpython3.13.so.1.0", "3.13"),
         ("/opt/tool-3.2.1/bin/python3.12", "3.12"),
         ("/usr/bin/python3", None),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -248,11 +249,8 @@ def test_a_tool_that_hangs_leaves_time_for_the_next_and_is_not_asked_again() -> 
     _, threads, tools = take_stacks(PID, "python", 2, ladder=(hangs, hangs, rung("b", thread(1, *PROGRAM))))
     assert time.monotonic() - begun < 2
     assert threads
-    assert [run.error for run in tools] == [
-        "no answer within 1.20 s, killed: stuck",
-        "not tried: it did not answer before",
-        None,
-    ]
+    assert re.fullmatch(r"no answer within \d\.\d\d s, killed: stuck", tools[0].error or "")
+    assert [run.error for run in tools[1:]] == ["not tried: it did not answer before", None]
 
 
 def test_no_time_is_said() -> None:
