@@ -12,8 +12,12 @@ import platform
 import shutil
 import sys
 
+from tests.bench.crash_rows import CRASH_ROWS
 from tests.bench.measure import UNSET, MeasurementFailed, adopt_orphans, environment
-from tests.bench.rows import QUICK, ROWS, Note, Plan, Row
+from tests.bench.rows import QUICK, Note, Plan, Row
+from tests.bench.rows import ROWS as RUN_ROWS
+
+ROWS = {**RUN_ROWS, **CRASH_ROWS}
 
 _WIDTHS = (60, 25, 24, 32, 9, 4)
 
