@@ -41,7 +41,10 @@ enum {
     LOOP_LIMIT = 100,
     PARK_MS = 100,         /* a thread that blocks all signals cannot be parked; go on without it */
     PARKED_MOST_MS = 5000, /* a parked thread goes on by itself if it is forgotten */
+    LINGER_MS = 1000,      /* a handler behind us that prints and gives up needs less */
+    NAME_BYTES = 32,
     NEAR_BYTES = 256 * 1024,
+    OVERFLOW_BYTES = 64 * 1024,
     KERNEL_SIGSET_BYTES = 8,
     TASKS_BYTES = 32 * 1024,
 };
@@ -55,25 +58,26 @@ int harness_fatal_index(int signo) {
     return -1;
 }
 
-void harness_our_action(struct sigaction *action) {
-    memset(action, 0, sizeof *action);
-    action->sa_sigaction = harness_on_fatal;
-    action->sa_flags = SA_SIGINFO | SA_ONSTACK;
-    memset(&action->sa_mask, 0xff, sizeof action->sa_mask);
+void harness_our_action(struct sigaction *ours, const struct sigaction *theirs) {
+    memset(ours, 0, sizeof *ours);
+    ours->sa_sigaction = harness_on_fatal;
+    ours->sa_flags = SA_SIGINFO | SA_ONSTACK | (theirs->sa_flags & SA_RESTART);
+    memset(&ours->sa_mask, 0xff, sizeof ours->sa_mask);
 }
 
 /* What a thread remembers of a fault while a handler that may recover deals with it. */
 struct stash {
     siginfo_t info;
-    uint64_t pc, sp, fp, frame;
+    uint64_t pc, sp, frame;
+    uint64_t registers[HARNESS_REGISTERS];
     int repeated;
     uint64_t repeated_pc, repeated_address;
 };
 
 static struct harness_crash record;
 static char tasks[TASKS_BYTES]; /* directory entries of /proc/self/task */
-static pid_t owner;             /* the thread that is being looked at */
-static int parked, holding;
+static int parked, holding;     /* holding: some thread is being looked at, or is about to die of it */
+static uint64_t held_until_ms;  /* 0: not known yet */
 static __thread struct stash stash __attribute__((tls_model("initial-exec")));
 
 static uint64_t now_ms(void) {
@@ -99,25 +103,35 @@ static uint64_t *pc_of(ucontext_t *context) { return (uint64_t *)&context->uc_mc
 static uint64_t *sp_of(ucontext_t *context) { return (uint64_t *)&context->uc_mcontext.gregs[REG_RSP]; }
 static uint64_t fp_of(ucontext_t *context) { return (uint64_t)context->uc_mcontext.gregs[REG_RBP]; }
 
-static void copy_registers(const ucontext_t *context) {
-    record.machine = HARNESS_X86_64;
-    for (int i = 0; i < (int)NGREG && i < HARNESS_REGISTERS; i++)
-        record.registers[i] = (uint64_t)context->uc_mcontext.gregs[i];
-}
+enum { MACHINE = HARNESS_X86_64, REGISTERS = NGREG };
+static uint64_t *register_at(ucontext_t *context, int i) { return (uint64_t *)&context->uc_mcontext.gregs[i]; }
 #else
 static uint64_t *pc_of(ucontext_t *context) { return (uint64_t *)&context->uc_mcontext.pc; }
 static uint64_t *sp_of(ucontext_t *context) { return (uint64_t *)&context->uc_mcontext.sp; }
 static uint64_t fp_of(ucontext_t *context) { return context->uc_mcontext.regs[29]; }
 
-static void copy_registers(const ucontext_t *context) {
-    record.machine = HARNESS_AARCH64;
-    for (int i = 0; i < 31; i++)
-        record.registers[i] = context->uc_mcontext.regs[i];
-    record.registers[31] = context->uc_mcontext.sp;
-    record.registers[32] = context->uc_mcontext.pc;
-    record.registers[33] = context->uc_mcontext.pstate;
+enum { MACHINE = HARNESS_AARCH64, REGISTERS = 34 };
+static uint64_t *register_at(ucontext_t *context, int i) {
+    mcontext_t *machine = &context->uc_mcontext;
+    return (uint64_t *)(i < 31    ? &machine->regs[i]
+                        : i == 31 ? &machine->sp
+                        : i == 32 ? &machine->pc
+                                  : &machine->pstate);
 }
 #endif
+
+static void copy_registers(ucontext_t *context, uint64_t *registers) {
+    for (int i = 0; i < REGISTERS; i++)
+        registers[i] = *register_at(context, i);
+}
+
+static void exchange_registers(ucontext_t *context, uint64_t *registers) {
+    for (int i = 0; i < REGISTERS; i++) {
+        uint64_t value = *register_at(context, i);
+        *register_at(context, i) = registers[i];
+        registers[i] = value;
+    }
+}
 
 /* Reads memory that may not be there. */
 static int read_memory(uint64_t address, void *to, size_t length) {
@@ -147,10 +161,14 @@ static void copy_pointed_memory(void) {
 
 /* --- the other threads -------------------------------------------------------------------------------------------- */
 
+static int is_held(void) {
+    uint64_t until = __atomic_load_n(&held_until_ms, __ATOMIC_SEQ_CST);
+    return until == 0 || now_ms() < until;
+}
+
 static void wait_released(void) {
-    uint64_t until = now_ms() + PARKED_MOST_MS;
     __atomic_add_fetch(&parked, 1, __ATOMIC_SEQ_CST);
-    while (__atomic_load_n(&holding, __ATOMIC_SEQ_CST) && now_ms() < until) {
+    while (__atomic_load_n(&holding, __ATOMIC_SEQ_CST) && is_held()) {
         struct timespec slice = {0, 200 * 1000000};
         syscall(SYS_futex, &holding, FUTEX_WAIT_PRIVATE, 1, &slice, NULL, 0);
     }
@@ -167,8 +185,9 @@ static void on_park(int signo) {
 /* The highest real-time signal that nobody uses: 0 when there is none. */
 static int take_park_signal(void) {
     for (int signo = 64; signo > 34; signo--) {
-        struct sigaction now, ours = {.sa_handler = on_park, .sa_flags = SA_RESTART};
-        if (harness_link.sigaction(signo, NULL, &now) == 0 && now.sa_handler == SIG_DFL) {
+        struct sigaction now, ours = {.sa_handler = on_park, .sa_flags = SA_RESTART | SA_ONSTACK};
+        if (harness_link.sigaction(signo, NULL, &now) == 0 &&
+            (now.sa_handler == SIG_DFL || now.sa_handler == on_park)) {
             memset(&ours.sa_mask, 0xff, sizeof ours.sa_mask);
             return harness_link.sigaction(signo, &ours, NULL) == 0 ? signo : 0;
         }
@@ -210,7 +229,7 @@ static int signal_others(int signo, pid_t self) {
 
 static void park_others(pid_t self) {
     int signo = take_park_signal();
-    __atomic_store_n(&holding, 1, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&held_until_ms, now_ms() + PARKED_MOST_MS, __ATOMIC_SEQ_CST);
     record.threads = signo ? signal_others(signo, self) : 0;
     uint64_t until = now_ms() + PARK_MS;
     while (__atomic_load_n(&parked, __ATOMIC_SEQ_CST) < record.threads && now_ms() < until)
@@ -219,6 +238,7 @@ static void park_others(pid_t self) {
 }
 
 static void release_others(void) {
+    __atomic_store_n(&held_until_ms, 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&holding, 0, __ATOMIC_SEQ_CST);
     syscall(SYS_futex, &holding, FUTEX_WAKE_PRIVATE, 1 << 30, NULL, NULL, 0);
 }
@@ -295,7 +315,8 @@ static void fill_record(int signo, const siginfo_t *info, ucontext_t *context, i
     record.fp = fp_of(context);
     for (int i = 0; i < FATAL_COUNT; i++)
         record.bypassed |= harness_link.table[i].bypassed << i;
-    copy_registers(context);
+    record.machine = MACHINE;
+    copy_registers(context, record.registers);
     copy_frames(record.fp);
     copy_pointed_memory();
 }
@@ -316,14 +337,15 @@ static int show_caller(int signo, const siginfo_t *info, ucontext_t *context) {
     return 1;
 }
 
-static void look(int signo, const siginfo_t *info, ucontext_t *context, int flags) {
-    pid_t self = own_tid(), nobody = 0;
-    if (!__atomic_compare_exchange_n(&owner, &nobody, self, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
-        wait_released(); /* another thread came first; what it started ends this one as well */
-        return;
+/* 0: another thread came first; what it started ends this one as well. */
+static int look(int signo, const siginfo_t *info, ucontext_t *context, int flags) {
+    int nobody = 0;
+    if (!__atomic_compare_exchange_n(&holding, &nobody, 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+        wait_released();
+        return 0;
     }
     uint64_t pc = *pc_of(context), sp = *sp_of(context);
-    park_others(self);
+    park_others(own_tid());
     fill_record(signo, info, context, flags);
     int repaired = show_caller(signo, info, context);
     tell_and_wait();
@@ -331,16 +353,26 @@ static void look(int signo, const siginfo_t *info, ucontext_t *context, int flag
         *pc_of(context) = pc;
         *sp_of(context) = sp;
     }
+    return 1;
 }
 
+static void on_its_own_terms(int signo, siginfo_t *info, void *context);
+
+static int is_ours(const struct sigaction *action) {
+    return action->sa_sigaction == harness_on_fatal || action->sa_sigaction == on_its_own_terms;
+}
+
+/* The others stay parked: released, one of them could still end the process with another status. */
 static void die_as_before(int signo, siginfo_t *info) {
     harness_link.active = 0;
     for (int i = 0; i < FATAL_COUNT; i++) {
         const struct remembered *entry = &harness_link.table[i];
-        harness_link.sigaction(harness_fatal_signals[i], &entry->slots[entry->current], NULL);
+        struct sigaction now;
+        if (harness_link.sigaction(harness_fatal_signals[i], NULL, &now) == 0 && is_ours(&now))
+            harness_link.sigaction(harness_fatal_signals[i], &entry->slots[entry->current], NULL);
     }
+    __atomic_store_n(&held_until_ms, now_ms() + LINGER_MS, __ATOMIC_SEQ_CST);
     syscall(SYS_rt_tgsigqueueinfo, own_pid(), own_tid(), signo, info);
-    release_others();
 }
 
 /* --- a handler that may recover ----------------------------------------------------------------------------------- */
@@ -358,15 +390,28 @@ static void set_mask(const ucontext_t *context, const struct sigaction *action, 
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, (long)KERNEL_SIGSET_BYTES);
 }
 
+/* Whatever comes next is another story, unless it is the same fault: a handler that changes the pc has recovered. */
+static void returned(ucontext_t *context) {
+    stash.frame = 0;
+    stash.repeated = *pc_of(context) == stash.pc ? stash.repeated + 1 : 0;
+}
+
 /* Runs on the stack, with the mask and the flags that the handler asked the kernel for. */
 static void on_its_own_terms(int signo, siginfo_t *info, void *context) {
     struct remembered *entry = &harness_link.table[harness_fatal_index(signo)];
     struct sigaction theirs = entry->slots[entry->current], ours;
-    harness_our_action(&ours);
-    harness_link.sigaction(signo, &ours, NULL);
+    harness_our_action(&ours, &theirs);
+    if (harness_link.active)
+        harness_link.sigaction(signo, &ours, NULL);
+    if (theirs.sa_handler == SIG_DFL || theirs.sa_handler == SIG_IGN) { /* another thread changed it meanwhile */
+        syscall(SYS_rt_tgsigqueueinfo, own_pid(), own_tid(), signo, info);
+        return;
+    }
     if (theirs.sa_flags & SA_RESETHAND)
         entry->slots[entry->current].sa_handler = SIG_DFL;
+    stash.frame = (uint64_t)__builtin_frame_address(0);
     theirs.sa_sigaction(signo, info, context); /* three arguments in any case, as the kernel does */
+    returned(context);
 }
 
 /* A handler without SA_ONSTACK must not run on the alternate stack we are on: let the kernel deliver it again. */
@@ -378,12 +423,19 @@ static void deliver_again(const struct sigaction *action, int signo, siginfo_t *
     syscall(SYS_rt_tgsigqueueinfo, own_pid(), own_tid(), signo, info);
 }
 
+/* Bare, the kernel could not start a handler on a stack that is full, and would end the process. */
+static int has_no_room(const struct sigaction *action, int signo, const siginfo_t *info, ucontext_t *context) {
+    uint64_t above = (uint64_t)info->si_addr - (*sp_of(context) - OVERFLOW_BYTES);
+    return signo == SIGSEGV && info->si_code > 0 && above < OVERFLOW_BYTES + 4096 && !(action->sa_flags & SA_ONSTACK) &&
+           is_on_alternate_stack();
+}
+
 static void let_it_try(struct remembered *entry, int signo, siginfo_t *info, ucontext_t *context) {
     struct sigaction action = entry->slots[entry->current];
     stash.info = *info;
     stash.pc = *pc_of(context);
     stash.sp = *sp_of(context);
-    stash.fp = fp_of(context);
+    copy_registers(context, stash.registers);
     stash.frame = (uint64_t)__builtin_frame_address(0);
     if (!(action.sa_flags & SA_ONSTACK) && is_on_alternate_stack()) {
         deliver_again(&action, signo, info);
@@ -393,7 +445,7 @@ static void let_it_try(struct remembered *entry, int signo, siginfo_t *info, uco
         entry->slots[entry->current].sa_handler = SIG_DFL;
     set_mask(context, &action, signo);
     action.sa_sigaction(signo, info, context);
-    stash.frame = 0; /* it returned: whatever comes next is another story */
+    returned(context);
 }
 
 /* The same fault again and again: the handler returns and nothing changes. */
@@ -405,14 +457,68 @@ static int is_loop(const siginfo_t *info, ucontext_t *context) {
         stash.repeated = 0;
     stash.repeated_pc = pc;
     stash.repeated_address = address;
-    return ++stash.repeated == LOOP_LIMIT;
+    return stash.repeated == LOOP_LIMIT;
 }
 
-/* raise() from within a handler that gave up: the fault it was called for is the story. */
+/* raise() from within a handler that gave up: the fault it was called for is the story. Where the signal was blocked
+ * it arrives after the handler's return, before anything else has run.
+ */
 static int is_giving_up(int signo, const siginfo_t *info, ucontext_t *context) {
-    uint64_t sp = *sp_of(context);
-    return info->si_code <= 0 && info->si_pid == harness_link.pid && stash.frame != 0 && stash.info.si_signo == signo &&
-           sp < stash.frame && stash.frame - sp < NEAR_BYTES;
+    uint64_t pc = *pc_of(context), sp = *sp_of(context);
+    int inside = stash.frame != 0 && sp < stash.frame && stash.frame - sp < NEAR_BYTES;
+    return info->si_code <= 0 && info->si_pid == harness_link.pid && stash.info.si_signo == signo &&
+           (inside || (pc == stash.pc && sp == stash.sp));
+}
+
+/* The file name of the image that holds an address; dladdr would take the dynamic linker's lock. */
+static __attribute__((noinline)) int read_image_name(uint64_t address, char name[NAME_BYTES]) {
+    char chunk[512];
+    uint64_t bounds[2] = {0, 0};
+    int field = 0, length = 0, found = 0; /* field: begin, end, all the rest */
+    int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY, 0);
+    for (long got; fd >= 0 && !found && (got = syscall(SYS_read, fd, chunk, sizeof chunk)) > 0;)
+        for (long i = 0; i < got && !found; i++) {
+            char c = chunk[i];
+            if (c == '\n') {
+                name[length] = '\0';
+                found = bounds[0] <= address && address < bounds[1];
+                bounds[0] = bounds[1] = 0;
+                field = length = 0;
+            } else if (field < 2 && (c == '-' || c == ' ')) {
+                field++;
+            } else if (field < 2) {
+                bounds[field] = bounds[field] * 16 + (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+            } else if (c == '/') {
+                length = 0;
+            } else if (length < NAME_BYTES - 1) {
+                name[length++] = c;
+            }
+        }
+    if (fd >= 0)
+        syscall(SYS_close, fd);
+    return found;
+}
+
+static int starts_with(const char *text, const char *prefix) { return strncmp(text, prefix, strlen(prefix)) == 0; }
+
+/* faulthandler asks for SA_NODEFER, Python's own signal module does not: its handlers may recover. */
+static int is_reporter(const struct sigaction *action) {
+    char name[NAME_BYTES];
+    if (!read_image_name((uint64_t)action->sa_sigaction, name))
+        return 0;
+    if (starts_with(name, "python") || starts_with(name, "libpython") || starts_with(name, "faulthandler"))
+        return (action->sa_flags & SA_NODEFER) != 0;
+    return starts_with(name, "libtorch") || starts_with(name, "libc10") || starts_with(name, "_C.");
+}
+
+/* Asked once per action, when it first matters. */
+static int may_recover(struct remembered *entry) {
+    int current = __atomic_load_n(&entry->current, __ATOMIC_SEQ_CST);
+    if (entry->slots[current].sa_handler == SIG_DFL)
+        return 0;
+    if (entry->reporters[current] == -1)
+        entry->reporters[current] = is_reporter(&entry->slots[current]);
+    return !entry->reporters[current];
 }
 
 static __attribute__((noinline)) int is_traced(void) {
@@ -428,12 +534,9 @@ static __attribute__((noinline)) int is_traced(void) {
 
 static void look_and_die(int signo, siginfo_t *info, ucontext_t *context, int flags) {
     if (is_giving_up(signo, info, context)) {
-        uint64_t pc = *pc_of(context), sp = *sp_of(context);
-        *pc_of(context) = stash.pc;
-        *sp_of(context) = stash.sp;
+        exchange_registers(context, stash.registers);
         look(signo, &stash.info, context, flags | HARNESS_GAVE_UP);
-        *pc_of(context) = pc;
-        *sp_of(context) = sp;
+        exchange_registers(context, stash.registers);
     } else {
         look(signo, info, context, flags);
     }
@@ -444,15 +547,14 @@ void harness_on_fatal(int signo, siginfo_t *info, void *context) {
     int saved = errno;
     struct remembered *entry = &harness_link.table[harness_fatal_index(signo)];
     const struct sigaction *action = &entry->slots[entry->current];
-    int recovers = action->sa_handler != SIG_DFL && !entry->reporters[entry->current];
-    if (own_pid() != harness_link.pid) { /* a vfork child: the table is its parent's */
-        struct sigaction fallback = {.sa_handler = SIG_DFL};
-        harness_link.sigaction(signo, &fallback, NULL);
+    int recovers = may_recover(entry);
+    if (own_pid() != harness_link.pid) { /* a vfork child: the table is its parent's, as its actions are */
+        struct sigaction inherited = *action;
+        harness_link.sigaction(signo, &inherited, NULL);
         syscall(SYS_rt_tgsigqueueinfo, own_pid(), own_tid(), signo, info);
-    } else if (recovers && is_loop(info, context)) {
-        look(signo, info, context, HARNESS_LOOP);
-        release_others();
-        __atomic_store_n(&owner, 0, __ATOMIC_SEQ_CST); /* it may yet recover, and crash another time */
+    } else if (recovers && (is_loop(info, context) || has_no_room(action, signo, info, context))) {
+        if (look(signo, info, context, stash.repeated == LOOP_LIMIT ? HARNESS_LOOP : 0))
+            release_others(); /* it may yet recover, and crash another time */
         let_it_try(entry, signo, info, context);
     } else if (recovers) {
         let_it_try(entry, signo, info, context);

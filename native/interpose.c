@@ -32,10 +32,8 @@
 #ifdef __GLIBC__
 #ifdef __x86_64__
 __asm__(".symver dlsym, dlsym@GLIBC_2.2.5");
-__asm__(".symver dladdr, dladdr@GLIBC_2.2.5");
 #else
 __asm__(".symver dlsym, dlsym@GLIBC_2.17");
-__asm__(".symver dladdr, dladdr@GLIBC_2.17");
 #endif
 #endif
 
@@ -44,7 +42,7 @@ __asm__(".symver dladdr, dladdr@GLIBC_2.17");
 #endif
 #define EXPORT __attribute__((visibility("default")))
 
-enum { STACK_BYTES = 32 * 1024 };
+enum { STACK_BYTES = 256 * 1024 };
 
 struct link harness_link;
 static pthread_key_t stack_key;
@@ -72,36 +70,25 @@ static struct remembered *entry_for(int signo) {
 
 /* --- what is behind us -------------------------------------------------------------------------------------------- */
 
-static int starts_with(const char *text, const char *prefix) { return strncmp(text, prefix, strlen(prefix)) == 0; }
-
-/* faulthandler asks for SA_NODEFER, Python's own signal module does not: its handlers may recover. */
-static int is_reporter(const struct sigaction *action) {
-    Dl_info image;
-    if (action->sa_handler == SIG_DFL || action->sa_handler == SIG_IGN)
-        return 0;
-    if (!dladdr((void *)action->sa_handler, &image) || image.dli_fname == NULL)
-        return 0;
-    const char *slash = strrchr(image.dli_fname, '/'), *name = slash ? slash + 1 : image.dli_fname;
-    if (starts_with(name, "python") || starts_with(name, "libpython") || starts_with(name, "faulthandler"))
-        return (action->sa_flags & SA_NODEFER) != 0;
-    return starts_with(name, "libtorch") || starts_with(name, "libc10") || starts_with(name, "_C.");
-}
-
+/* sigaction may be called in a signal handler and in a forked child: nobody is interrupted while writing. */
 static void remember(struct remembered *entry, const struct sigaction *action) {
+    uint64_t all = ~0ull, before;
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all);
     while (__atomic_exchange_n(&entry->writing, 1, __ATOMIC_ACQUIRE))
         sched_yield();
     int other = !entry->current;
     entry->slots[other] = *action;
-    entry->reporters[other] = is_reporter(action);
+    entry->reporters[other] = -1;
     __atomic_store_n(&entry->current, other, __ATOMIC_SEQ_CST);
     __atomic_store_n(&entry->writing, 0, __ATOMIC_RELEASE);
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof before);
 }
 
 static int give_to_kernel(int signo, const struct sigaction *action) {
     struct sigaction ours;
     if (action->sa_handler == SIG_IGN)
         return libc_sigaction()(signo, action, NULL);
-    harness_our_action(&ours);
+    harness_our_action(&ours, action);
     return libc_sigaction()(signo, &ours, NULL);
 }
 
@@ -132,13 +119,18 @@ EXPORT int __sigaction(int signo, const struct sigaction *wanted, struct sigacti
 /* --- its relatives ------------------------------------------------------------------------------------------------ */
 
 typedef void handler(int);
-typedef handler *signal_function(int, handler *);
+static uint64_t interrupting; /* siginterrupt's memory, bit signo - 1: signal() leaves SA_RESTART out */
 
-static handler *install(int signo, handler *wanted, int flags, const char *name) {
+/* Nothing here calls the C library's own: looking it up takes the dynamic linker's lock, and all of these may be called
+ * in a signal handler.
+ */
+static int restarting(int signo) {
+    return signo > 0 && signo <= 64 && (interrupting >> (signo - 1) & 1) ? 0 : SA_RESTART;
+}
+
+static handler *install(int signo, handler *wanted, int flags) {
     struct sigaction action = {.sa_handler = wanted, .sa_flags = flags}, old;
-    if (entry_for(signo) == NULL)
-        return ((signal_function *)next(name))(signo, wanted);
-    if (wanted == SIG_ERR) {
+    if (wanted == SIG_ERR || signo < 1 || signo > 64) {
         errno = EINVAL;
         return SIG_ERR;
     }
@@ -147,27 +139,25 @@ static handler *install(int signo, handler *wanted, int flags, const char *name)
     return change(signo, &action, &old) == -1 ? SIG_ERR : old.sa_handler;
 }
 
-EXPORT handler *signal(int signo, handler *wanted) { return install(signo, wanted, SA_RESTART, "signal"); }
-EXPORT handler *bsd_signal(int signo, handler *wanted) { return install(signo, wanted, SA_RESTART, "bsd_signal"); }
-EXPORT handler *ssignal(int signo, handler *wanted) { return install(signo, wanted, SA_RESTART, "ssignal"); }
-EXPORT handler *sysv_signal(int signo, handler *wanted) {
-    return install(signo, wanted, SA_RESETHAND | SA_NODEFER, "sysv_signal");
-}
-EXPORT handler *__sysv_signal(int signo, handler *wanted) {
-    return install(signo, wanted, SA_RESETHAND | SA_NODEFER, "__sysv_signal");
-}
+EXPORT handler *signal(int signo, handler *wanted) { return install(signo, wanted, restarting(signo)); }
+EXPORT handler *bsd_signal(int signo, handler *wanted) { return install(signo, wanted, restarting(signo)); }
+EXPORT handler *ssignal(int signo, handler *wanted) { return install(signo, wanted, restarting(signo)); }
+EXPORT handler *sysv_signal(int signo, handler *wanted) { return install(signo, wanted, SA_RESETHAND | SA_NODEFER); }
+EXPORT handler *__sysv_signal(int signo, handler *wanted) { return install(signo, wanted, SA_RESETHAND | SA_NODEFER); }
 
 EXPORT int sigignore(int signo) {
     struct sigaction action = {.sa_handler = SIG_IGN};
-    return entry_for(signo) ? change(signo, &action, NULL) : ((int (*)(int))next("sigignore"))(signo);
+    return change(signo, &action, NULL);
 }
 
 EXPORT int siginterrupt(int signo, int interrupt) {
     struct sigaction action;
-    if (entry_for(signo) == NULL)
-        return ((int (*)(int, int))next("siginterrupt"))(signo, interrupt);
     if (change(signo, NULL, &action) == -1)
         return -1;
+    if (interrupt)
+        __atomic_or_fetch(&interrupting, 1ull << (signo - 1), __ATOMIC_SEQ_CST);
+    else
+        __atomic_and_fetch(&interrupting, ~(1ull << (signo - 1)), __ATOMIC_SEQ_CST);
     action.sa_flags = interrupt ? action.sa_flags & ~SA_RESTART : action.sa_flags | SA_RESTART;
     return change(signo, &action, NULL);
 }
@@ -177,8 +167,6 @@ EXPORT handler *sigset(int signo, handler *wanted) {
     struct sigaction action = {.sa_handler = wanted}, old;
     sigset_t this_one, before;
     handler *hold = (handler *)2;
-    if (entry_for(signo) == NULL)
-        return ((signal_function *)next("sigset"))(signo, wanted);
     sigemptyset(&this_one);
     sigaddset(&this_one, signo);
     if (change(signo, wanted == hold ? NULL : &action, &old) == -1 ||
@@ -279,6 +267,8 @@ EXPORT int thrd_create(void *thread, int (*routine)(void *), void *argument) {
 
 static void adopt_table(void) {
     harness_link.pid = (pid_t)syscall(SYS_getpid);
+    for (int i = 0; i < FATAL_COUNT; i++)
+        harness_link.table[i].writing = 0; /* its writer was another thread, and is not here */
     notice_bypassing();
 }
 

@@ -25,7 +25,7 @@ typedef int sigaction_function(int, const struct sigaction *, struct sigaction *
 
 struct remembered {
     struct sigaction slots[2];
-    int reporters[2]; /* the action is a known reporter: it prints and gives up, so we may look first */
+    int reporters[2]; /* 1: a known reporter, it prints and gives up, so we may look first; -1: not asked yet */
     int current;
     int writing;  /* spin lock of writers */
     int bypassed; /* somebody changed the kernel's action behind our back */
@@ -45,7 +45,7 @@ extern const int harness_fatal_signals[FATAL_COUNT];
 /* -1: not one of the fatal signals. */
 int harness_fatal_index(int signo);
 void harness_on_fatal(int signo, siginfo_t *info, void *context);
-/* What the kernel has for a fatal signal that is not ignored. */
-void harness_our_action(struct sigaction *action);
+/* What the kernel has for a fatal signal that is not ignored: ours, in front of theirs. */
+void harness_our_action(struct sigaction *ours, const struct sigaction *theirs);
 
 #endif

@@ -120,7 +120,7 @@ static int rotate_copy(struct copy *copy) {
 }
 
 static int mark_time(struct copy *copy, uint64_t time_ns) {
-    if (time_ns - copy->last_mark_ns < MARK_INTERVAL_NS)
+    if (time_ns - copy->last_mark_ns < MARK_INTERVAL_NS || copy->marks >= MARKS_PER_FILE)
         return 0;
     char line[64];
     int length = snprintf(line, sizeof line, "%" PRIu64 " %" PRIu64 "\n", copy->offset, time_ns);
@@ -132,7 +132,7 @@ static int mark_time(struct copy *copy, uint64_t time_ns) {
 static int keep(struct copy *copy, const char *data, size_t length, uint64_t time_ns) {
     while (length > 0) {
         uint64_t limit = copy->in_tail ? copy->bounds.tail_bytes : copy->bounds.head_bytes;
-        if (copy->file_bytes >= limit || copy->marks >= MARKS_PER_FILE) {
+        if (copy->file_bytes >= limit) {
             int failed = rotate_copy(copy);
             if (failed)
                 return failed;
