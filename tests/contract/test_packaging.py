@@ -152,7 +152,7 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["probes", "reproducers"])
 def test_payloads_travel_as_data(wheel: Path, kind: str) -> None:
-    scripts = {path.name for path in (ROOT / kind).glob("*.py")}
+    scripts = {str(path.relative_to(ROOT / kind)) for path in (ROOT / kind).rglob("*.py")}
     prefix = f"harness/payloads/{kind}/"
     assert {name.removeprefix(prefix) for name in files_of(wheel) if name.startswith(prefix)} == scripts
 
