@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.zoo.test_zoo import SCENARIOS, read_literals
+from tests.zoo.literals import SCENARIOS, read_literals
 
 SHOWN = ("worker_torch_dataloader_segfault", "memory_double_free", "python_exception_main")
 

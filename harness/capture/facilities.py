@@ -143,7 +143,7 @@ def stacks_of_own_children() -> Seen:
 
 
 def stacks_of_running_jobs() -> Seen:
-    seen = _try_attaching(_READY_AND_WAIT, "your other processes (harness attach, watch)")
+    seen = _try_attaching(_READY_AND_WAIT, "your other processes")
     if seen.state != "yes":
         return seen
     return seen._replace(detail=f"{seen.detail}; {_describe_scope(read_ptrace_scope())}")

@@ -126,7 +126,7 @@ def _link_gaps(record: Any) -> list[Gap]:
     gaps = []
     if record.parked < record.threads:
         why = f"{record.threads - record.parked} of {record.threads} other threads block all signals and ran on"
-        gaps.append(Gap("threads exactly as they were", why))
+        gaps.append(Gap("some other threads as they were", why))
     if record.bypassed:
         gaps.append(Gap("signals whose handler was set behind the link", "a raw system call replaced ours"))
     return gaps

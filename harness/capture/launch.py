@@ -67,14 +67,22 @@ def find_command(argv: list[str]) -> str:
     meant = f"harness run python {' '.join(argv)}"
     found = word if "/" in word else shutil.which(word)
     if found is None or not Path(found).exists():
-        hint = meant if word.endswith(".py") and Path(word).exists() else f"command -v {word}"
-        raise CouldNotStart(f"{word}: command not found.", hint=hint, exit_code=EXIT_NOT_FOUND)
+        what = "no such file" if "/" in word else "command not found"
+        raise CouldNotStart(f"{word}: {what}.", hint=_what_was_meant(word, meant), exit_code=EXIT_NOT_FOUND)
     if Path(found).is_dir():
         raise CouldNotStart(f"{word} is a directory.", hint=f"ls {word}", exit_code=EXIT_NOT_EXECUTABLE)
     if not os.access(found, os.X_OK):
         hint = meant if word.endswith(".py") else f"chmod +x {word}"
         raise CouldNotStart(f"{word} is not executable.", hint=hint, exit_code=EXIT_NOT_EXECUTABLE)
     return found
+
+
+def _what_was_meant(word: str, with_python: str) -> str:
+    if Path(word).is_file() and "/" not in word:
+        return with_python if word.endswith(".py") else f"harness run ./{word}"
+    if " " in word.strip():
+        return f"harness run {word}"
+    return f"ls {Path(word).parent}" if "/" in word else f"command -v {word}"
 
 
 def spawn(path: str, argv: list[str], channels: list[Channel], variables: dict[str, str]) -> int:

@@ -57,8 +57,9 @@ def enable(cases: str | None = None) -> None:
 def watch(pid: int, cases: str | None) -> None:
     """The helper: waits for a crash or the end of `pid`, whichever comes first, then reports and is gone."""
     from harness.capture.link import Link
+    from harness.capture.tree import read_argv
 
-    started_ns = time.monotonic_ns()
+    started_ns, argv = time.monotonic_ns(), read_argv(pid)
     link, pidfd = Link(), os.pidfd_open(pid)
     print(link.path, flush=True)
     sys.stdout.close()
@@ -73,10 +74,10 @@ def watch(pid: int, cases: str | None) -> None:
         ended = pidfd in ready
     link.close()
     if link.reports:
-        _report(pid, pidfd, link, cases, started_ns)
+        _report(pid, pidfd, link, argv, cases, started_ns)
 
 
-def _report(pid: int, pidfd: int, link: Link, cases: str | None, started_ns: int) -> None:
+def _report(pid: int, pidfd: int, link: Link, argv: tuple[str, ...], cases: str | None, started_ns: int) -> None:
     from harness.capture.channels import say
     from harness.capture.gather import describe_crash
     from harness.capture.surroundings import read_environment
@@ -91,11 +92,11 @@ def _report(pid: int, pidfd: int, link: Link, cases: str | None, started_ns: int
     status, source = read_exit(pidfd, pid)
     ending = Ending.from_wait_status(status) if status is not None else Ending(signo=record.signo)
     ended_s = (time.monotonic_ns() - started_ns) / 1e9
-    process = Process(pid, 0, "python", (), sys.executable, 0.0, None, ended_s, ending, source or "crash link")
+    process = Process(pid, 0, "python", argv, sys.executable, 0.0, None, ended_s, ending, source or "crash link")
     evidence = Evidence(
         harness=__version__,
         origin="run",
-        argv=(),
+        argv=argv,
         cwd=str(Path.cwd()),
         pid=pid,
         platform=sysconfig.get_platform(),
@@ -106,11 +107,11 @@ def _report(pid: int, pidfd: int, link: Link, cases: str | None, started_ns: int
         crashes=tuple(describe_crash(report) for report in link.reports),
         environment=read_environment(),
     )
-    case, moved = create_case(cases, [], started_ns)
+    case, moved = create_case(cases, list(argv), started_ns)
     if moved:
         say(moved)
     document = judge(evidence, str(case))
-    keep_case(case, evidence, document, [], started_ns)
+    keep_case(case, evidence, document, list(argv), started_ns)
     with contextlib.suppress(OSError):
         os.write(2, render(document, **look_of(2)).encode())
 

@@ -13,6 +13,7 @@ from harness.diagnose.verdict import Hypothesis
 from harness.evidence.model import Statement
 
 _GIB = 1024**3
+_OPENMP_FILE = re.compile(r"lib(gomp|omp|iomp5)[.-]")
 _TRACKER = re.compile(r"resource_tracker: There appear to be \d+ leaked")
 _THREAD_VARIABLES = re.compile(r"(OMP|MKL|OPENBLAS|VECLIB|NUMEXPR|BLIS)_(MAXIMUM_)?NUM_THREADS|KMP_\w+")
 _RUNTIME_LOADERS = frozenset(
@@ -95,4 +96,14 @@ def _openmp(kind: str, reading: Reading) -> Hypothesis | None:
         return Hypothesis(
             "duplicate-openmp", "ruled-out", "a second runtime prints Error #15 before it aborts; none was"
         )
-    return Hypothesis("duplicate-openmp", "open", "which OpenMP runtimes were loaded was not recorded")
+    return _loaded_runtimes(reading)
+
+
+def _loaded_runtimes(reading: Reading) -> Hypothesis | None:
+    """Two runtimes are a risk worth naming; none or one by name leaves only copies hidden in other files."""
+    if reading.crash is None:
+        return Hypothesis("duplicate-openmp", "open", "which OpenMP runtimes were loaded was not recorded")
+    runtimes = [image.path for image in reading.crash.images if _OPENMP_FILE.match(image.path.rpartition("/")[2])]
+    if len(runtimes) < 2:
+        return None
+    return Hypothesis("duplicate-openmp", "open", f"{len(runtimes)} OpenMP runtimes were loaded: {', '.join(runtimes)}")

@@ -9,8 +9,8 @@ from pathlib import PurePath
 from msgspec import structs
 
 from harness.diagnose.address import fault_address, name_si_code
-from harness.diagnose.blame import Blame, describe_thread
-from harness.diagnose.culprit import CRASH_SIGNALS
+from harness.diagnose.blame import Blame, blame, describe_thread
+from harness.diagnose.culprit import CRASH_SIGNALS, role_of
 from harness.diagnose.differential import weigh
 from harness.diagnose.kinds import KINDS
 from harness.diagnose.lastwords import innermost_user_frame
@@ -30,7 +30,7 @@ from harness.diagnose.verdict import (
     Verdict,
 )
 from harness.evidence.gap import Gap
-from harness.evidence.model import Evidence, Part
+from harness.evidence.model import Evidence, Part, Process
 
 _KERNEL_IMAGE = re.compile(r"\[(?P<pid>\d+)\].* in (?P<image>[^\[\s]+)\[")
 _PLUMBING = re.compile(r"(libc|libpthread|ld-linux.*|ld|libstdc\+\+|libgcc_s|libm)[.-]")
@@ -97,7 +97,7 @@ def _verdict(kind: Kind, finding: Finding, reading: Reading) -> Verdict:
         ),
         against=_against(finding, reading),
         upstream=find_upstream(kind.name, reading),
-        remedies=tuple(_fill_in(remedy, reading) for remedy in kind.remedies),
+        remedies=tuple(_fill_in(remedy, reading) for remedy in kind.remedies if not reading.is_sent),
         next=kind.next,
         fault=_fault(reading),
     )
@@ -124,14 +124,21 @@ def _headline(kind: Kind, finding: Finding, reading: Reading, user_frame: Frame 
         "signal": reading.signame or "a signal",
         "sender": _sender(reading),
         "component": _component_words(reading),
+        "but": "".join(f", but {_describe_death(process, reading)}" for process in _crashed_below(reading)[:1]),
         **finding.groups,
     }
     return " ".join(kind.headline.format_map(words).split())
 
 
 def _component_words(reading: Reading) -> str:
-    """ " in libfaiss.so (faiss-cpu 1.15.1)", where the stack names one."""
-    component = reading.blame.component if reading.blame else None
+    """ " in libfaiss.so (faiss-cpu 1.15.1)" where the stack names one; of a sent signal, who sent it."""
+    if reading.is_sent and reading.crash is not None:
+        sender = reading.crash.sender_pid
+        return " that it sent to itself" if sender == reading.crash.pid else f" that process {sender} sent to it"
+    return _name_component(reading.blame.component if reading.blame else None)
+
+
+def _name_component(component: Component | None) -> str:
     if component is None or component.image is None:
         return ""
     owner = f" ({component.distribution} {component.version or ''}".rstrip() + ")" if component.distribution else ""
@@ -162,6 +169,8 @@ def _sender(reading: Reading) -> str:
 
 def _images(finding: Finding, reading: Reading) -> tuple[Component | None, Component | None]:
     """(faulting image, component): from the stack, else as far as a message or the kernel names them."""
+    if reading.is_sent:  # nothing faulted: where the process happened to be says nothing
+        return None, None
     if reading.blame is not None and (reading.blame.faulting_image or reading.blame.component):
         return reading.blame.faulting_image, _with_offset(reading.blame)
     if image := finding.groups.get("second") or finding.groups.get("image"):
@@ -236,22 +245,53 @@ def _against(finding: Finding, reading: Reading) -> tuple[str, ...]:
     against = []
     culprit = reading.culprit
     if not culprit.linked:
-        against.append(f"nothing says that the end of process {culprit.pid} is why the command failed")
+        against.append(f"the command itself does not say that it failed because of process {culprit.pid}")
     if finding.status == "supported" and finding.grounds and not reading.is_log and reading.signame:
         against.append("another process could have printed the text that names the cause")
     if reading.exit_code == 0:
-        against += [
-            f"process {process.pid} died of {process.ending.signame}, yet the command went on and ended with 0"
-            for process in reading.evidence.processes
-            if process.ending is not None and process.ending.signame in CRASH_SIGNALS
-        ]
+        against += [_describe_death(process, reading) for process in _crashed_below(reading)]
     return tuple(against)
 
 
+def _crashed_below(reading: Reading) -> list[Process]:
+    """Processes that crashed although the command went on to end well."""
+    return [
+        process
+        for process in reading.evidence.processes
+        if process.ending is not None and process.ending.signame in CRASH_SIGNALS
+    ]
+
+
+def _describe_death(process: Process, reading: Reading) -> str:
+    signame = process.ending.signame if process.ending else None
+    crash = next((crash for crash in reading.evidence.crashes if crash.pid == process.pid), None)
+    seen = blame(crash) if crash else None
+    where = _name_component(seen.component) if seen else ""
+    place = f", at {seen.user_frame.place}" if seen and seen.user_frame else ""
+    return f"{role_of(reading.evidence, process)} process {process.pid} died of {signame}{where}{place}"
+
+
 def _fill_in(remedy: Remedy, reading: Reading) -> Remedy:
-    command = reading.command or "COMMAND"
-    verify = remedy.verify.replace("{command}", command) if remedy.verify else None
-    return Remedy(remedy.do.replace("{command}", command), remedy.safe, remedy.why, verify)
+    words = {"{command}": reading.command or "COMMAND", "{native}": _native_advice(reading)}
+    do, verify = remedy.do, remedy.verify
+    for name, value in words.items():
+        do, verify = do.replace(name, value), verify.replace(name, value) if verify else None
+    return Remedy(do, remedy.safe, remedy.why, verify)
+
+
+def _native_advice(reading: Reading) -> str:
+    """Whose move it is: the caller's first, then the library's."""
+    component = reading.blame.component if reading.blame else None
+    frames = reading.python_frames or ()
+    user = innermost_user_frame(frames) or reading.context_frame
+    place = user.place if user else "the caller"
+    if component is None or component.image is None:
+        return "Run it under harness run without --inject none, so that the stack of the dying process can be read."
+    if component.distribution == "CPython":
+        return f"Look at {place}: the interpreter most likely did what it was asked to (a bad pointer, os.abort())."
+    image = PurePath(component.image).name
+    owner = component.distribution or image
+    return f"Check what {place} gives to {image}; if it is valid, report it to {owner} with the case."
 
 
 def _missing(kind: Kind, reading: Reading) -> tuple[Gap, ...]:

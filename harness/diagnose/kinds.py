@@ -126,9 +126,10 @@ _NEVER_THE_FLAG = Remedy(
     why="it hides the fault: the abort becomes a hang, a crash or wrong numbers (pytorch#78490, faiss#1977)",
 )
 _NATIVE_STACK = Remedy(
-    do="Report it to the component named above with this case, or look closer: gdb --args {command}",
+    do="{native}",
     safe=True,
-    why="a fault in native code is mended in that library, or by giving it valid input",
+    why="native code faults on input that is not valid, or by a bug of its own",
+    verify="harness run -- {command}",
 )
 _HEAP_CHECK = Remedy(
     do="Find the first bad write, not the place that noticed it: valgrind --error-limit=no {command}",
@@ -533,7 +534,7 @@ KINDS: tuple[Kind, ...] = (
         "The command left with {detail}{where}",
         rule=_exit_nonzero,
     ),
-    Kind("clean", "it ended with status 0", "The command ended with status 0", rule=_clean, ends_well=True),
+    Kind("clean", "it ended with status 0", "The command ended with status 0{but}", rule=_clean, ends_well=True),
 )
 
 NAMES = tuple(kind.name for kind in KINDS)

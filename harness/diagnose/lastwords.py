@@ -42,6 +42,7 @@ _EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: ?(?P<message>.*))?$")
 _IN_THREAD = re.compile(r"Exception in thread (?P<thread>.+):\s*$")
 _CHAINED = ("The above exception was the direct cause", "During handling of the above exception")
 _NOT_USER_CODE = re.compile(r"/(site|dist)-packages/|/lib/python\d\.\d+/|^<(?!string>|stdin>|ipython)")
+_COMPREHENSIONS = frozenset({"<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>", "<lambda>"})
 _MESSAGE_LINES = 12
 
 # Exceptions by which a parent says that its child failed: never the cause themselves.
@@ -141,8 +142,10 @@ def search(transcripts: tuple[Transcript, ...], pattern: re.Pattern[str]) -> Ite
 
 
 def innermost_user_frame(frames: tuple[Frame, ...]) -> Frame | None:
-    """`frames` start with the innermost."""
-    return next((frame for frame in frames if not _NOT_USER_CODE.search(frame.file)), None)
+    """`frames` start with the innermost. A comprehension is part of the function it stands in."""
+    own = [frame for frame in frames if not _NOT_USER_CODE.search(frame.file)]
+    named = (frame for frame in own if frame.function not in _COMPREHENSIONS)
+    return next(named, own[0] if own else None)
 
 
 def find_dumps(transcripts: tuple[Transcript, ...]) -> list[Dump]:

@@ -69,7 +69,7 @@ def _match_marker(marker: Marker, reading: Reading) -> Finding | None:
     if EXCEPTION in marker.ends and reading.final is not None and (found := marker.pattern.search(reading.chain)):
         certain = not reading.is_log and reading.final.thread is None
         ground = Ground(f"uncaught {reading.final.sentence}", str(reading.final.end))
-        return Finding("established" if certain else "supported", found[0], (ground,), _groups(found))
+        return Finding("established" if certain else "supported", found[0].rstrip(": "), (ground,), _groups(found))
     if ended_by is not None and ended_by not in marker.ends:
         return None
     seen = reading.last_words(marker.pattern)

@@ -10,6 +10,7 @@ from harness.diagnose.address import Fault, describe_fault
 from harness.diagnose.blame import Blame, blame, crashed_thread
 from harness.diagnose.culprit import find_culprit, is_wrapper, main_process
 from harness.diagnose.lastwords import Dump, Place, Traceback
+from harness.diagnose.sicodes import is_sent
 from harness.diagnose.verdict import Frame
 from harness.evidence.crash import Crash
 from harness.evidence.model import Evidence, name_signal
@@ -66,6 +67,11 @@ class Reading:
     @cached_property
     def fault(self) -> Fault | None:
         return describe_fault(self.crash) if self.crash else None
+
+    @property
+    def is_sent(self) -> bool:
+        """Somebody sent the signal, and it is not the one that abort() sends: nothing faulted."""
+        return self.crash is not None and self.signame != "SIGABRT" and is_sent(self.crash.si_code)
 
     @cached_property
     def blame(self) -> Blame | None:

@@ -22,6 +22,7 @@ def render(document: Document, *, width: int, color: bool) -> str:
     """The whole report, or one line where one line says it all."""
     lines = [_verdict_line(document, width, color)]
     if document.verdict.kind in _ONE_LINERS and document.verdict.process.role == "main":
+        lines += _rows("", document.verdict.against[1:], width, color)  # the first is in the headline
         if document.verdict.kind == "exit-nonzero":
             lines += _rows("output", _last_output(document), width, color)
         lines += _rows("case", [document.case] if document.case else [], width, color)
@@ -109,9 +110,11 @@ def _process(document: Document) -> list[str]:
     python = f", Python {target.python}" if target.python else ""
     outcome = document.outcome
     command = f"the command ended with exit status {outcome.exit_code}" if outcome.exit_code is not None else ""
+    thread = f", thread {process.tid}" if process.tid not in (None, process.pid) else ""
     if process.role == "main":
-        return [f"pid {process.pid}{python}, after {_duration(outcome.duration_s or 0.0)}"] if process.pid else []
-    return [f"{process.role} {process.pid or '(pid unknown)'}{python}; {command}"]
+        after = f", after {_duration(outcome.duration_s or 0.0)}"
+        return [f"pid {process.pid}{thread}{python}{after}"] if process.pid else []
+    return [f"{process.role} {process.pid or '(pid unknown)'}{thread}{python}; {command}"]
 
 
 def _hypotheses(rows: tuple[Hypothesis, ...], state: str) -> list[str]:
@@ -131,7 +134,7 @@ def _last_output(document: Document) -> list[str]:
         )
         rows.append(f"last line: {progress.last_line[:200]!r}{age}")
     if progress.unfinished_line:
-        rows.append(f"then a line that was still being redrawn: {progress.unfinished_line[:200]!r}")
+        rows.append(f"a line that was still being redrawn: {progress.unfinished_line[:200]!r}")
     return rows
 
 

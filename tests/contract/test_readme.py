@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.zoo.test_zoo import SCENARIOS, read_literals
+from tests.zoo.literals import SCENARIOS, read_literals
 
 README = Path(__file__).parents[2] / "README.md"
 SAMPLE = re.compile(r"<!-- sample: (?P<name>\w+) -->\n```text\n(?P<text>.*?)```\n", re.DOTALL)

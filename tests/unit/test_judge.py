@@ -8,6 +8,7 @@ import pytest
 
 from harness.diagnose.differential import late_settings
 from harness.diagnose.judge import judge
+from harness.evidence.crash import Crash
 from harness.evidence.model import Ending, Gap, KernelLine, OomCount, PassedSignal, Process, Statement
 from tests.unit.evidence import run_evidence
 
@@ -98,6 +99,22 @@ def test_a_native_stack_that_was_not_taken_is_a_gap() -> None:
     assert "native stack" in [gap.what for gap in judge(run_evidence(DUMP, SEGFAULT)).gaps]
 
 
+def sent(si_code: int, sender: int | None) -> Crash:
+    return Crash(
+        100, 100, int(signal.SIGSEGV), si_code, "0x4d", "0x1000", "0x2000", {}, (), 9.9, 0.2, "none", sender_pid=sender
+    )
+
+
+def test_a_signal_somebody_sent_is_no_librarys_fault() -> None:
+    verdict = judge(run_evidence("", SEGFAULT, crashes=(sent(0, 77),))).verdict
+    assert "process 77 sent" in verdict.headline
+    assert verdict.component is None and verdict.faulting_image is None and verdict.remedies == ()
+    itself = judge(run_evidence("", SEGFAULT, crashes=(sent(-6, 100),))).verdict
+    assert "sent to itself" in itself.headline
+    fault = judge(run_evidence("", SEGFAULT, crashes=(sent(1, None),))).verdict
+    assert "sent" not in fault.headline
+
+
 def test_an_uncaught_exception_names_the_user_frame() -> None:
     verdict = judge(run_evidence(TRACEBACK, Ending(exit_code=1))).verdict
     assert (verdict.kind, verdict.status) == ("python-exception", "established")
@@ -154,6 +171,7 @@ def test_a_crashed_worker_under_a_command_that_ended_well_is_clean_but_mentioned
     verdict = judge(run_evidence("", Ending(exit_code=0), others=(worker(101, SEGFAULT, 9.5),))).verdict
     assert verdict.kind == "clean"
     assert "101" in verdict.against[0]
+    assert "but worker process 101 died of SIGSEGV" in verdict.headline
 
 
 def test_oom_needs_the_kernels_or_the_groups_word() -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.zoo.test_zoo import INTERPRETERS, build, read_literals
+from tests.zoo.literals import read_literals
+from tests.zoo.test_zoo import INTERPRETERS, build
 
 PROGRAMS = Path(__file__).with_name("preserving")
 DEADLINE_S = 120

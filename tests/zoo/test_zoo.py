@@ -5,7 +5,6 @@ The literals in a scenario are its ground truth; they are read without importing
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import platform
@@ -19,7 +18,8 @@ from typing import Any
 
 import pytest
 
-SCENARIOS = Path(__file__).with_name("scenarios")
+from tests.zoo.literals import SCENARIOS, read_literals
+
 VERSIONS = ("3.9", "3.10", "3.11", "3.12", "3.13")
 DEADLINE_S = 120
 
@@ -37,17 +37,6 @@ def find_interpreters() -> dict[str, str]:
 
 
 INTERPRETERS = find_interpreters()
-
-
-def read_literals(path: Path) -> dict[str, Any]:
-    literals = {}
-    for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.Assign) and isinstance(name := node.targets[0], ast.Name) and name.id.isupper():
-            try:
-                literals[name.id] = ast.literal_eval(node.value)
-            except ValueError:
-                continue
-    return literals
 
 
 def list_runs() -> list[Any]:

@@ -12,7 +12,7 @@ EXPECT = {
     "signal": "SIGBUS",
     "role": "main",
     "user_function": "read_mapped_shard",
-    "headline": ["read_mapped_shard"],
+    "headline": ["read_mapped_shard", "sent to itself"],
 }
 CONTROL = {"kind": "clean", "exit": 0}
 
