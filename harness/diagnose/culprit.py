@@ -163,8 +163,10 @@ def role_of(evidence: Evidence, process: Process) -> Role:
     parent = next((other for other in evidence.processes if other.pid == process.ppid), None)
     if parent is None or is_wrapper(process):
         return "child"
-    # A process first seen after its death shows no argv any more, but still the name it had.
-    forked = process.argv == parent.argv or (not process.argv and process.name == parent.name)
+    # A process first seen after its death shows no argv any more, but maybe still the name it had; one that its parent
+    # had collected by then shows neither, and below anything but a shell that was a fork.
+    unseen = not process.argv and (process.name == parent.name or (not process.name and not is_wrapper(parent)))
+    forked = process.argv == parent.argv or unseen
     if forked or any("multiprocessing" in word for word in process.argv):
         return "worker"
     return "child"

@@ -36,7 +36,7 @@ def test_command_not_found(harness):
 
 
 def test_path_not_found(harness, tmp_path):
-    assert_refused(harness(tmp_path / "nothing"), 127, "not found")
+    assert_refused(harness(tmp_path / "nothing"), 127, "no such file")
 
 
 def test_not_executable(harness, tmp_path):

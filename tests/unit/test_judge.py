@@ -239,3 +239,11 @@ def test_a_signature_does_not_depend_on_lines_or_directories() -> None:
     one, other = (judge(run_evidence(text, SEGFAULT)).verdict.signature for text in (DUMP, moved))
     assert one == other is not None
     assert judge(run_evidence(DUMP.replace("mine_hard", "mine_soft"), SEGFAULT)).verdict.signature != one
+
+
+def test_a_process_that_left_no_trace_but_its_status_was_a_fork_unless_a_shell_started_it() -> None:
+    unseen = Process(101, 100, "", (), None, 9.0, None, 9.0, SEGFAULT, "process connector")
+    assert judge(run_evidence("", Ending(exit_code=1), others=(unseen,))).verdict.process.role == "worker"
+    shell = Process(102, 100, "sh", ("sh", "-c", "x"), "/bin/dash", 1.0)
+    below = Process(103, 102, "", (), None, 9.0, None, 9.0, SEGFAULT, "process connector")
+    assert judge(run_evidence("", Ending(exit_code=1), others=(shell, below))).verdict.process.role == "child"
