@@ -95,10 +95,10 @@ class Tree:
     def note_status(self, pid: int, wait_status: int, time_ns: int) -> None:
         """The kernel told how and when a first thread ended; others may live on, and then the pidfd knows."""
         member = self.members.get(pid)
-        if member is None or member.ended_s is not None:
+        if member is None or member.wait_status is not None:
             return
         member.told_status, member.told_s = wait_status, (time_ns - self.started_ns) / 1e9
-        if member.pidfd is None:  # it was gone before we could open one
+        if member.pidfd is None or member.ended_s is not None:  # it was gone before we could ask
             self.mark_ended(member, None, "")
 
     def mark_ended(self, member: Member, wait_status: int | None, source: str) -> None:
@@ -125,18 +125,30 @@ class Tree:
 
 
 def read_exit(pidfd: int, pid: int) -> tuple[int | None, str]:
-    """The wait status of a process that is not our child, and where it was read."""
+    """The wait status of a process that is not our child, and where it was read.
+
+    Until its parent has collected it, it stands in /proc; from then on the pidfd has it. The parent may do so between
+    our two looks, so the first is made once more.
+    """
+    for _ in range(2):
+        status = _read_exit_info(pidfd)
+        if status is not None:
+            return status, "exit status from the kernel (pidfd)"
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            fields = _read_stat(pid)
+            if fields[0] == "Z":
+                return int(fields[_STAT_EXIT_CODE]), f"exit status in /proc/{pid}/stat"
+    return None, ""
+
+
+def _read_exit_info(pidfd: int) -> int | None:
     info = bytearray(64)
     struct.pack_into("Q", info, 0, _PIDFD_INFO_EXIT)
     with contextlib.suppress(OSError):
         fcntl.ioctl(pidfd, _PIDFD_GET_INFO, info)
         if struct.unpack_from("Q", info, 0)[0] & _PIDFD_INFO_EXIT:
-            return struct.unpack_from("i", info, _EXIT_CODE_OFFSET)[0], "exit status from the kernel (pidfd)"
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        fields = _read_stat(pid)
-        if fields[0] == "Z":
-            return int(fields[_STAT_EXIT_CODE]), f"exit status in /proc/{pid}/stat"
-    return None, ""
+            return int(struct.unpack_from("i", info, _EXIT_CODE_OFFSET)[0])
+    return None
 
 
 def list_new_processes(seen: set[int]) -> list[tuple[int, int]]:
