@@ -13,8 +13,9 @@
  *      Fill the record, connect, write it, allow the supervisor to trace us, wait. One deadline covers all of it; a
  *      supervisor that is stopped, gone or busy costs no more than that.
  *   3. Let go: every remembered action goes back to the kernel, interposed calls pass through from now on, the original
- *      siginfo is queued to this thread, the others run again, and the handler returns. The next handler and the
- *      core see the code, the address and the pc of the original fault, and the fault cannot heal.
+ *      siginfo is queued to this thread, and the handler returns. The next handler and the core see the code, the
+ *      address and the pc of the original fault, and the fault cannot heal. The other threads stay parked until the
+ *      process is dead, or for LINGER_MS if the handler behind us recovers after all.
  *
  * Rejected: raise() (loses si_code and si_addr), returning to let the fault happen again (it can heal), reading the
  * stack here (unwinders allocate).
