@@ -92,7 +92,7 @@ def _process(member: Member) -> model.Process:
 
 
 def describe_crash(report: Report) -> Crash:
-    record, seen = report.record, complete(report.seen)
+    record, seen = report.record, report.seen if report.complete else complete(report.seen)
     names = _REGISTERS[record.machine]
     return Crash(
         pid=record.pid,

@@ -34,6 +34,7 @@ class Report(NamedTuple):
     at_s: float
     held_s: float
     seen: Snapshot
+    complete: bool = False
 
 
 class Link:
@@ -46,6 +47,7 @@ class Link:
         self._socket.bind(str(self.path))
         self._socket.listen(_BACKLOG)
         self.reports: list[Report] = []
+        self._ready = False
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -78,6 +80,25 @@ class Link:
             seen = look_while_held(pid, HELD_DEADLINE_S if len(self.reports) < FULL_LOOKS else 0.0, tid=record.tid)
         self.reports.append(Report(record, at_s, time.monotonic() - begun, seen))
         return [tool.pid for tool in seen.tools if tool.pid is not None]
+
+    def work(self) -> bool:
+        """Uses idle time; whether there is more to do.
+
+        What a look needs is loaded before the first crash, so that the process stands still for less long; owners and
+        names are found while the kernel takes the dead process down, which needs 0.1 s for each GiB.
+        """
+        from harness.capture import snapshot
+
+        if not self._ready:
+            self._ready = True
+            with contextlib.suppress(ImportError):  # the look itself says what is missing
+                import pystack.engine  # noqa: F401
+            return True
+        for index, report in enumerate(self.reports):
+            if not report.complete:
+                self.reports[index] = report._replace(seen=snapshot.complete(report.seen), complete=True)
+                return True
+        return False
 
     def close(self) -> None:
         self._socket.close()

@@ -1,14 +1,13 @@
-"""The stacks of one process as pystack's engine sees them, printed as one JSON line: `… PID MODE DEADLINE_S`.
+"""The stacks of one process as pystack's engine sees them, printed as JSON.
 
-Runs as a child of its own, because the engine can crash or hang on a damaged target. Merges and judges nothing, and
-imports little: the target stands still meanwhile, and msgspec alone would cost it 60 ms.
+Runs in a child of its own (stacks.fork_tool), because the engine can crash or hang on a damaged target. Merges and
+judges nothing.
 """
 
 from __future__ import annotations
 
 import json
 import signal
-import sys
 from typing import Any
 
 
@@ -51,13 +50,10 @@ def _describe(thread: Any) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    pid, mode, deadline_s = int(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+def print_threads(pid: int, mode: str, deadline_s: float) -> None:
     # Should our parent be gone by then, nobody else would end a look that hangs, and the target would stand for ever.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, deadline_s)
-    sys.stdout.write(json.dumps(read_threads(pid, mode)) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+    answer = json.dumps(read_threads(pid, mode)).encode()
+    with open(1, "wb", closefd=False) as out:
+        out.write(answer)

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple, NoReturn
 
 import msgspec
 
 from harness import native
 from harness.capture.frames import Places, read_engine, read_spy, strip_own_frames
 from harness.capture.images import read_images
+from harness.capture.pystack_engine import print_threads
 from harness.evidence.crash import CrashThread, Image, Step, ToolRun
 
 _MOST_WORDS = 2000
@@ -33,20 +36,6 @@ _FOR_THE_NEXT_S = 0.8
 _SIGSTOP_PENDING = 1 << (signal.SIGSTOP - 1)
 
 
-class Rung(NamedTuple):
-    """`read` turns what the tool printed into threads, each with what is wrong with it (null: nothing)."""
-
-    engine: str
-    mode: str
-    step: Step
-    command: Callable[[int, str, float], list[str]]
-    read: Callable[[bytes, Places, str], Iterator[tuple[CrashThread, str | None]]]
-
-    @property
-    def tool(self) -> str:
-        return f"{self.engine} {self.mode}".strip()
-
-
 class Said(NamedTuple):
     """What a tool printed; `error` null when it ended well."""
 
@@ -56,14 +45,29 @@ class Said(NamedTuple):
     overdue: bool = False
 
 
-def _pystack(pid: int, mode: str, deadline_s: float) -> list[str]:
+class Rung(NamedTuple):
+    """`read` turns what the tool printed into threads, each with what is wrong with it (null: nothing)."""
+
+    engine: str
+    mode: str
+    step: Step
+    ask: Callable[[int, str, float], Said]
+    read: Callable[[bytes, Places, str], Iterator[tuple[CrashThread, str | None]]]
+
+    @property
+    def tool(self) -> str:
+        return f"{self.engine} {self.mode}".strip()
+
+
+def _pystack(pid: int, mode: str, deadline_s: float) -> Said:
     reporting = {"native-all": "ALL", "native": "PYTHON"}[mode]
-    return [sys.executable, "-m", "harness.capture.pystack_engine", str(pid), reporting, f"{deadline_s:.3f}"]
+    return fork_tool(lambda: print_threads(pid, reporting, deadline_s), deadline_s)
 
 
-def _py_spy(pid: int, mode: str, deadline_s: float) -> list[str]:
+def _py_spy(pid: int, mode: str, deadline_s: float) -> Said:
     beside_us = shutil.which("py-spy", path=str(Path(sys.executable).parent))
-    return [beside_us or "py-spy", "dump", "--json", *(["--native"] if mode else []), "--pid", str(pid)]
+    command = [beside_us or "py-spy", "dump", "--json", *(["--native"] if mode else []), "--pid", str(pid)]
+    return run_tool(command, deadline_s)
 
 
 LADDER = (
@@ -126,7 +130,7 @@ class _Look:
         return threads
 
     def _ask(self, rung: Rung, given_s: float) -> Said:
-        said = run_tool(rung.command(self.pid, rung.mode, given_s), given_s)
+        said = rung.ask(self.pid, rung.mode, given_s)
         if said.overdue:
             self.overdue.add(rung.engine)
         if not self.was_stopped and (said.error is not None or is_stopping(self.pid)):
@@ -181,6 +185,59 @@ def run_tool(command: list[str], deadline_s: float) -> Said:
         words = _kill(tool)
         return Said(b"", _add_words(f"no answer within {deadline_s:.2f} s, killed", words), tool.pid, overdue=True)
     return Said(output, _describe_exit(tool.returncode, words), tool.pid)
+
+
+def fork_tool(work: Callable[[], None], deadline_s: float) -> Said:
+    """A tool that is Python too: a copy of us has its imports behind it, and the target stands still for less long."""
+    with _open_memory("out") as out, _open_memory("err") as err:
+        pid = os.fork()
+        if pid == 0:
+            _work_as_tool(work, out.fileno(), err.fileno())
+        overdue = not _ends_within(pid, deadline_s)
+        if overdue:
+            os.kill(pid, signal.SIGKILL)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        output, words = _read_all(out), _read_all(err)
+    if overdue:
+        return Said(b"", _add_words(f"no answer within {deadline_s:.2f} s, killed", words), pid, overdue=True)
+    return Said(output, _describe_exit(status, words), pid)
+
+
+def _open_memory(name: str) -> IO[bytes]:
+    return os.fdopen(os.memfd_create(name), "w+b")
+
+
+def _read_all(file: IO[bytes]) -> bytes:
+    file.seek(0)
+    return file.read()
+
+
+def _work_as_tool(work: Callable[[], None], out: int, err: int) -> NoReturn:
+    """In a session of its own, with nothing of the supervisor's signal handling."""
+    status = 1
+    try:
+        os.setsid()
+        for signo in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+            with contextlib.suppress(OSError, ValueError):  # those the C library keeps for itself
+                signal.signal(signo, signal.SIG_DFL)
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        work()
+        status = 0
+    except BaseException:  # noqa: BLE001 (whatever it is, this copy must not go on as the supervisor)
+        os.write(2, traceback.format_exc().encode(errors="replace"))
+    finally:
+        os._exit(status)
+
+
+def _ends_within(pid: int, deadline_s: float) -> bool:
+    pidfd = os.pidfd_open(pid)
+    try:
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        return bool(poll.poll(deadline_s * 1000))
+    finally:
+        os.close(pidfd)
 
 
 def _kill(tool: subprocess.Popen[bytes]) -> bytes:

@@ -27,6 +27,8 @@ _USUAL_SCAN_S = 0.03
 # Where the kernel tells of births itself, scans only make up for news that were lost.
 _RARE_SCAN_S = 1.0
 _UNHEARD_S = 3.0
+# Nothing is prepared for a command that is over by then.
+_SHORT_LIVED_S = 1.0
 _MOST_EVENTS = 256
 _CRASHES = frozenset(
     {
@@ -85,6 +87,7 @@ class Supervisor:
         self._scan_interval_s = _FASTEST_SCAN_S
         self._unheard_at: float | None = None
         self._kernel_tells = False
+        self._has_work = False  # for the time in which nothing happens
 
     def _watch_exit(self, member: Member) -> None:
         if member.pidfd is not None:
@@ -94,7 +97,8 @@ class Supervisor:
         """Returns the status a shell would give: the exit status, or 128+N for signal N."""
         next_scan = time.monotonic()
         while True:
-            self._handle_events(max(0.0, next_scan - time.monotonic()))
+            if not self._handle_events(0.0 if self._has_work else max(0.0, next_scan - time.monotonic())):
+                self._use_idle_time()
             self._reap()
             if self.main.wait_status is not None:
                 self._handle_events(0.0)
@@ -105,6 +109,10 @@ class Supervisor:
                 self._scan()
                 next_scan = time.monotonic() + self._scan_interval_s
 
+    def _use_idle_time(self) -> None:
+        if self.link is not None and (self._has_work or self.tree.now_s() > _SHORT_LIVED_S):
+            self._has_work = self.link.work()
+
     def _scan(self) -> None:
         begun = time.thread_time()
         found = self.tree.scan()
@@ -114,8 +122,10 @@ class Supervisor:
         affordable_s = max(usual_s, (time.thread_time() - begun) / _SCAN_SHARE)
         self._scan_interval_s = _FASTEST_SCAN_S if found else min(self._scan_interval_s * 1.1, affordable_s)
 
-    def _handle_events(self, timeout_s: float) -> None:
-        for fd, _ in self._poll.poll(timeout_s * 1000):
+    def _handle_events(self, timeout_s: float) -> bool:
+        """Whether there were any."""
+        events = self._poll.poll(timeout_s * 1000)
+        for fd, _ in events:
             if fd == self._signals_fd:
                 self._read_signals()
             elif fd == self._processes_fd:
@@ -125,6 +135,7 @@ class Supervisor:
             else:
                 self._poll.unregister(fd)
                 self.tree.note_exit(fd)
+        return bool(events)
 
     def _take_reports(self, link: Link) -> None:
         """Processes that stand still in their own death; none waits longer than its own deadline."""
@@ -135,6 +146,7 @@ class Supervisor:
             if pid in self.tree.members:
                 for tool in link.take_report(connection, pid, self.tree.now_s()):
                     self.tree.hide(tool)
+                self._has_work = True
             connection.close()
 
     def _read_processes(self, fd: int) -> None:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pytest
 
 from harness.capture.snapshot import Snapshot, complete, find_python, look_while_held, take_snapshot
-from harness.capture.stacks import LADDER, Rung, take_stacks
+from harness.capture.stacks import LADDER, Rung, Said, run_tool, take_stacks
 from harness.evidence.crash import CrashFrame, CrashThread, ToolRun
 from tests.live.processes import state_of, until
 from tests.zoo.test_zoo import INTERPRETERS
@@ -327,9 +327,11 @@ def test_a_program_without_python_has_images_and_the_tools_words() -> None:
 def stand_in(script: str) -> Rung:
     """A tool that does what is said to the target and then never answers."""
     words = textwrap.dedent(script)
-    return LADDER[0]._replace(
-        engine="stand-in", mode="", command=lambda pid, mode, deadline_s: [sys.executable, "-c", words, str(pid)]
-    )
+
+    def ask(pid: int, mode: str, deadline_s: float) -> Said:
+        return run_tool([sys.executable, "-c", words, str(pid)], deadline_s)
+
+    return LADDER[0]._replace(engine="stand-in", mode="", ask=ask)
 
 
 HANG = "import sys, time; print('no luck yet', file=sys.stderr, flush=True); time.sleep(600)"

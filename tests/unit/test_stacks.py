@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -20,7 +23,7 @@ from harness.capture.frames import (
     read_spy,
     strip_own_frames,
 )
-from harness.capture.stacks import LADDER, Rung, _says_stopping, run_tool, take_stacks
+from harness.capture.stacks import LADDER, Rung, _says_stopping, fork_tool, run_tool, take_stacks
 from harness.evidence.crash import CrashFrame, CrashThread, Image
 
 OURS = "/venv/harness/libharness.so"
@@ -210,7 +213,9 @@ def rung(engine: str, *threads: CrashThread, script: str = "") -> Rung:
     def read(output: bytes, places: Places, source: str) -> Iterator[tuple[CrashThread, str | None]]:
         return ((thread, None) for thread in threads)
 
-    return Rung(engine, "", "native", lambda pid, mode, deadline_s: ["/bin/sh", "-c", script], read)
+    return Rung(
+        engine, "", "native", lambda pid, mode, deadline_s: run_tool(["/bin/sh", "-c", script], deadline_s), read
+    )
 
 
 def thread(tid: int, *frames: CrashFrame) -> CrashThread:
@@ -271,7 +276,7 @@ def test_a_tools_own_end_is_told(command: list[str], error: str) -> None:
 
 
 def test_an_answer_that_is_none_is_an_error_and_long_words_are_cut() -> None:
-    garbled = LADDER[0]._replace(command=lambda *_: ["/bin/echo", "Segmentation"])
+    garbled = LADDER[0]._replace(ask=lambda *_: run_tool(["/bin/echo", "Segmentation"], 5))
     long = rung("b", script="yes | head -c 9000 >&2; exit 1")
     _, _, tools = take_stacks(PID, "python", 5, ladder=(garbled, long))
     assert tools[0].error is not None and tools[0].error.startswith("its answer cannot be read")
@@ -292,8 +297,21 @@ def test_stopping_is_read_from_the_status(status: str, stopping: bool) -> None:
     assert _says_stopping(status) is stopping
 
 
-def test_the_child_imports_nothing_that_takes_long() -> None:
-    done = run_tool(
-        [sys.executable, "-c", "import sys, harness.capture.pystack_engine; print('msgspec' in sys.modules)"], 30
-    )
-    assert done.output == b"False\n"
+def raise_error() -> None:
+    raise RuntimeError("no luck")
+
+
+@pytest.mark.parametrize(
+    ("work", "error"),
+    [
+        (lambda: os.kill(os.getpid(), signal.SIGSEGV), "died of SIGSEGV"),
+        (lambda: sys.exit(4), "SystemExit: 4"),
+        (raise_error, "RuntimeError: no luck"),
+        (lambda: time.sleep(60), "no answer within 0.50 s, killed"),
+    ],
+    ids=["crashes", "exits", "raises", "hangs"],
+)
+def test_a_copy_of_us_that_fails_as_a_tool_is_told_and_gone(work: Callable[[], None], error: str) -> None:
+    said = fork_tool(work, 0.5)
+    assert said.error is not None and said.error.rpartition("\n")[2] == error
+    assert said.pid is not None and not Path(f"/proc/{said.pid}").exists()
