@@ -13,6 +13,16 @@ from typing import Any
 from harness.errors import HarnessError
 
 LIBRARY = Path(__file__).with_name("libharness.dylib" if sys.platform == "darwin" else "libharness.so")
+STRUCTS = (
+    "harness_signal",
+    "harness_process",
+    "harness_channel",
+    "harness_bounds",
+    "harness_crash",
+    "harness_image",
+    "harness_call",
+    "harness_listing",
+)
 REINSTALL = "pip install --force-reinstall native-harness"
 
 
@@ -25,7 +35,7 @@ def load() -> tuple[Any, Any]:
         lib: Any = ffi.dlopen(str(LIBRARY))
     except (ImportError, OSError) as error:
         raise HarnessError(f"The native library cannot be loaded: {error}", hint=REINSTALL) from error
-    for struct in ("harness_signal", "harness_process", "harness_channel", "harness_bounds", "harness_crash"):
+    for struct in STRUCTS:
         expected, actual = ffi.sizeof(f"struct {struct}"), lib.harness_size(struct.encode())
         if lib.harness_abi() != lib.HARNESS_ABI or expected != actual:
             raise HarnessError(

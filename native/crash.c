@@ -21,22 +21,35 @@
  * stack here (unwinders allocate).
  *
  * A second thread that crashes while the first is being looked at waits like a parked one and then dies by itself.
+ *
+ * macOS (compiled, never run): exception ports come first there (mach.c), and this is for a process that has none. Less
+ * is possible: a signal cannot be queued with its siginfo, so the thread sends itself the signal while it is blocked,
+ * and the kernel delivers it where the fault was; other threads are suspended, not parked, and go on before the process
+ * dies, because nothing in it could wake them later; handlers that may recover never have us in front (interpose.c);
+ * si_code tells nothing (code_of), so that a SIGSEGV that somebody sent is taken for a fault.
  */
 #include "link.h"
 
-#if defined(__linux__) && (defined(__x86_64__) || defined(__aarch64__))
+#if (defined(__linux__) || defined(__APPLE__)) && (defined(__x86_64__) || defined(__aarch64__))
+
+#include "record.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <poll.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <linux/futex.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
-#include <time.h>
 #include <ucontext.h>
-#include <unistd.h>
+#else
+#include <pthread.h>
+#include <sys/sysctl.h>
+#include <sys/ucontext.h>
+#endif
 
 enum {
     LOOP_LIMIT = 100,
@@ -66,20 +79,8 @@ void harness_our_action(struct sigaction *ours, const struct sigaction *theirs) 
     memset(&ours->sa_mask, 0xff, sizeof ours->sa_mask);
 }
 
-/* What a thread remembers of a fault while a handler that may recover deals with it. */
-struct stash {
-    siginfo_t info;
-    uint64_t pc, sp, frame;
-    uint64_t registers[HARNESS_REGISTERS];
-    int repeated;
-    uint64_t repeated_pc, repeated_address;
-};
-
 static struct harness_crash record;
-static char tasks[TASKS_BYTES]; /* directory entries of /proc/self/task */
-static int parked, holding;     /* holding: some thread is being looked at, or is about to die of it */
-static uint64_t held_until_ms;  /* 0: not known yet */
-static __thread struct stash stash __attribute__((tls_model("initial-exec")));
+static int holding; /* some thread is being looked at, or is about to die of it */
 
 static uint64_t now_ms(void) {
     struct timespec now;
@@ -87,6 +88,9 @@ static uint64_t now_ms(void) {
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
+/* --- system calls ------------------------------------------------------------------------------------------------- */
+
+#ifdef __linux__
 static pid_t own_tid(void) { return (pid_t)syscall(SYS_gettid); }
 
 /* Not getpid(): older C libraries remember the parent's in a vfork child. */
@@ -97,9 +101,111 @@ static void pause_ms(long milliseconds) {
     syscall(SYS_nanosleep, &length, NULL);
 }
 
+static int open_socket(void) {
+    return (int)syscall(SYS_socket, AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+}
+
+static int connect_socket(int fd, const struct sockaddr_un *to) {
+    return (int)syscall(SYS_connect, fd, to, sizeof *to);
+}
+
+static long send_part(int fd, const void *data, size_t length) {
+    return syscall(SYS_sendto, fd, data, length, MSG_NOSIGNAL, NULL, 0);
+}
+
+static long poll_one(struct pollfd *wanted, uint64_t left_ms) {
+    struct timespec left = {(time_t)(left_ms / 1000), (long)(left_ms % 1000) * 1000000};
+    return syscall(SYS_ppoll, wanted, 1L, &left, NULL, 0L);
+}
+
+static void close_socket(int fd) { syscall(SYS_close, fd); }
+
+static void allow_tracing_by(int fd) {
+    struct ucred peer;
+    socklen_t length = sizeof peer;
+    if (syscall(SYS_getsockopt, fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0)
+        prctl(PR_SET_PTRACER, (unsigned long)peer.pid, 0, 0, 0); /* EINVAL without Yama: not needed there */
+}
+
+static void send_self(int signo, siginfo_t *info) { syscall(SYS_rt_tgsigqueueinfo, own_pid(), own_tid(), signo, info); }
+
+static int code_of(const siginfo_t *info) { return info->si_code; }
+
+static memory_owner own_memory(void) { return harness_link.pid; }
+
+#else
+static pid_t own_tid(void) {
+    uint64_t tid = 0;
+    pthread_threadid_np(NULL, &tid);
+    return (pid_t)tid;
+}
+
+static pid_t own_pid(void) { return getpid(); }
+
+static void pause_ms(long milliseconds) {
+    struct timespec length = {0, milliseconds * 1000000};
+    nanosleep(&length, NULL);
+}
+
+/* Never a SIGPIPE: the supervisor may go away between two sends. */
+static int open_socket(void) {
+    int on = 1, fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    if (fd >= 0) {
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
+        fcntl(fd, F_SETFL, O_NONBLOCK);
+        setsockopt(fd, SOL_SOCKET, SO_NOSIGPIPE, &on, sizeof on);
+    }
+    return fd;
+}
+
+static int connect_socket(int fd, const struct sockaddr_un *to) {
+    return connect(fd, (const struct sockaddr *)to, sizeof *to);
+}
+
+static long send_part(int fd, const void *data, size_t length) { return send(fd, data, length, 0); }
+
+static long poll_one(struct pollfd *wanted, uint64_t left_ms) { return poll(wanted, 1, (int)left_ms); }
+
+static void close_socket(int fd) { close(fd); }
+
+static void allow_tracing_by(int fd) { (void)fd; }
+
+/* Blocked here, so it arrives when the handler has returned: at the fault, before anything runs again. */
+static void send_self(int signo, siginfo_t *info) {
+    (void)info;
+    pthread_kill(pthread_self(), signo);
+}
+
+/* The kernel has one code for each signal, whether it was a fault or sent by somebody: SEGV_ACCERR, BUS_ADRALN,
+ * ILL_ILLTRP (xnu: sendsig in bsd/dev/arm/unix_signal.c; i386's says more of SIGSEGV, but what it says of one that was
+ * sent is left from another fault). Rejected: 0, which says that it was sent. On x86 a general protection fault has
+ * neither a code nor an address.
+ */
+static int code_of(const siginfo_t *info) {
+    if (info->si_signo == SIGABRT || info->si_signo == SIGSYS)
+        return info->si_code == SI_USER ? 0 : info->si_code;
+    if (MACHINE == HARNESS_X86_64 && info->si_signo == SIGSEGV && info->si_code == 0 && info->si_addr == NULL)
+        return LINUX_SI_KERNEL;
+    return HARNESS_UNTOLD;
+}
+
+static memory_owner own_memory(void) { return mach_task_self(); }
+#endif
+
 /* --- registers ---------------------------------------------------------------------------------------------------- */
 
-#ifdef __x86_64__
+#if defined(__APPLE__)
+static uint64_t *pc_of(ucontext_t *context) { return state_pc(&context->uc_mcontext->__ss); }
+static uint64_t *sp_of(ucontext_t *context) { return state_sp(&context->uc_mcontext->__ss); }
+static uint64_t fp_of(ucontext_t *context) { return state_fp(&context->uc_mcontext->__ss); }
+static void copy_registers(ucontext_t *context, uint64_t *registers) {
+    copy_state(&context->uc_mcontext->__ss, registers);
+}
+#ifdef __aarch64__
+static uint64_t lr_of(ucontext_t *context) { return plain_address(context->uc_mcontext->__ss.__lr); }
+#endif
+
+#elif defined(__x86_64__)
 static uint64_t *pc_of(ucontext_t *context) { return (uint64_t *)&context->uc_mcontext.gregs[REG_RIP]; }
 static uint64_t *sp_of(ucontext_t *context) { return (uint64_t *)&context->uc_mcontext.gregs[REG_RSP]; }
 static uint64_t fp_of(ucontext_t *context) { return (uint64_t)context->uc_mcontext.gregs[REG_RBP]; }
@@ -110,6 +216,7 @@ static uint64_t *register_at(ucontext_t *context, int i) { return (uint64_t *)&c
 static uint64_t *pc_of(ucontext_t *context) { return (uint64_t *)&context->uc_mcontext.pc; }
 static uint64_t *sp_of(ucontext_t *context) { return (uint64_t *)&context->uc_mcontext.sp; }
 static uint64_t fp_of(ucontext_t *context) { return context->uc_mcontext.regs[29]; }
+static uint64_t lr_of(ucontext_t *context) { return context->uc_mcontext.regs[30]; }
 
 enum { MACHINE = HARNESS_AARCH64, REGISTERS = 34 };
 static uint64_t *register_at(ucontext_t *context, int i) {
@@ -121,6 +228,7 @@ static uint64_t *register_at(ucontext_t *context, int i) {
 }
 #endif
 
+#ifdef __linux__
 static void copy_registers(ucontext_t *context, uint64_t *registers) {
     for (int i = 0; i < REGISTERS; i++)
         registers[i] = *register_at(context, i);
@@ -133,34 +241,14 @@ static void exchange_registers(ucontext_t *context, uint64_t *registers) {
         registers[i] = value;
     }
 }
-
-/* Reads memory that may not be there. */
-static int read_memory(uint64_t address, void *to, size_t length) {
-    struct iovec local = {to, length}, remote = {(void *)address, length};
-    return syscall(SYS_process_vm_readv, (long)harness_link.pid, &local, 1L, &remote, 1L, 0L) == (long)length;
-}
-
-/* Raw return addresses, by frame pointers: what is left when every tool fails. */
-static void copy_frames(uint64_t fp) {
-    uint64_t pair[2];
-    record.frame_count = 0;
-    while (record.frame_count < HARNESS_FRAMES && read_memory(fp, pair, sizeof pair) && pair[0] > fp) {
-        record.frames[record.frame_count++] = pair[1];
-        fp = pair[0];
-    }
-}
-
-static void copy_pointed_memory(void) {
-    record.memory_count = 0;
-    for (int i = 0; i < HARNESS_REGISTERS && record.memory_count < HARNESS_MEMORIES; i++) {
-        struct harness_memory *memory = &record.memories[record.memory_count];
-        memory->address = record.registers[i];
-        if (memory->address > 4096 && read_memory(memory->address, memory->bytes, sizeof memory->bytes))
-            record.memory_count++;
-    }
-}
+#endif
 
 /* --- the other threads -------------------------------------------------------------------------------------------- */
+
+#ifdef __linux__
+static char tasks[TASKS_BYTES]; /* directory entries of /proc/self/task */
+static int parked;
+static uint64_t held_until_ms; /* 0: not known yet */
 
 static int is_held(void) {
     uint64_t until = __atomic_load_n(&held_until_ms, __ATOMIC_SEQ_CST);
@@ -190,6 +278,8 @@ static int take_park_signal(void) {
         if (harness_link.sigaction(signo, NULL, &now) == 0 &&
             (now.sa_handler == SIG_DFL || now.sa_handler == on_park)) {
             memset(&ours.sa_mask, 0xff, sizeof ours.sa_mask);
+            /* c10's reporter asks each thread for its stack by this one, and waits for the answer. */
+            *(uint64_t *)&ours.sa_mask &= ~(1ull << (SIGUSR2 - 1));
             return harness_link.sigaction(signo, &ours, NULL) == 0 ? signo : 0;
         }
     }
@@ -244,13 +334,56 @@ static void release_others(void) {
     syscall(SYS_futex, &holding, FUTEX_WAKE_PRIVATE, 1 << 30, NULL, NULL, 0);
 }
 
+/* Released, one of them could still end the process with another status: they stay parked until it is dead. */
+static void let_go_of_others(void) { __atomic_store_n(&held_until_ms, now_ms() + LINGER_MS, __ATOMIC_SEQ_CST); }
+
+#else
+static thread_act_array_t others;
+static mach_msg_type_number_t others_count;
+
+static void wait_released(void) {
+    uint64_t until = now_ms() + PARKED_MOST_MS;
+    while (__atomic_load_n(&holding, __ATOMIC_SEQ_CST) && now_ms() < until)
+        pause_ms(5);
+}
+
+static void park_others(pid_t self) {
+    (void)self;
+    mach_port_t own = mach_thread_self();
+    record.threads = record.parked = 0;
+    if (task_threads(mach_task_self(), &others, &others_count) != KERN_SUCCESS)
+        others_count = 0;
+    for (mach_msg_type_number_t i = 0; i < others_count; i++) {
+        record.threads += others[i] != own;
+        if (others[i] == own || thread_suspend(others[i]) != KERN_SUCCESS) {
+            mach_port_deallocate(mach_task_self(), others[i]);
+            others[i] = MACH_PORT_NULL;
+        }
+        record.parked += others[i] != MACH_PORT_NULL;
+    }
+    mach_port_deallocate(mach_task_self(), own);
+}
+
+static void let_go_of_others(void) {
+    for (mach_msg_type_number_t i = 0; i < others_count; i++)
+        if (others[i] != MACH_PORT_NULL) {
+            thread_resume(others[i]);
+            mach_port_deallocate(mach_task_self(), others[i]);
+        }
+    if (others_count > 0)
+        vm_deallocate(mach_task_self(), (vm_address_t)others, others_count * sizeof *others);
+    others_count = 0;
+    __atomic_store_n(&holding, 0, __ATOMIC_SEQ_CST);
+}
+#endif
+
 /* --- talking to the supervisor ------------------------------------------------------------------------------------ */
 
-static int connect_until(uint64_t until) {
-    int fd = (int)syscall(SYS_socket, AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    while (fd >= 0 && syscall(SYS_connect, fd, &harness_link.address, sizeof harness_link.address) != 0) {
-        if (errno != EAGAIN || now_ms() >= until) { /* EAGAIN: its queue is full */
-            syscall(SYS_close, fd);
+static int connect_until(const struct sockaddr_un *to, uint64_t until) {
+    int fd = open_socket();
+    while (fd >= 0 && connect_socket(fd, to) != 0) {
+        if (errno != EAGAIN || now_ms() >= until) { /* EAGAIN: its queue is full (Linux; macOS refuses) */
+            close_socket(fd);
             return -1;
         }
         pause_ms(5);
@@ -261,18 +394,16 @@ static int connect_until(uint64_t until) {
 static int wait_until(int fd, short events, uint64_t until) {
     for (uint64_t now = now_ms(); now < until; now = now_ms()) {
         struct pollfd wanted = {.fd = fd, .events = events};
-        struct timespec left = {(time_t)((until - now) / 1000), (long)((until - now) % 1000) * 1000000};
-        long ready = syscall(SYS_ppoll, &wanted, 1L, &left, NULL, 0L);
-        if (ready > 0)
+        if (poll_one(&wanted, until - now) > 0)
             return wanted.revents & events;
     }
     return 0;
 }
 
-static int send_record(int fd, uint64_t until) {
-    const char *data = (const char *)&record;
-    for (size_t sent = 0; sent < sizeof record;) {
-        long part = syscall(SYS_sendto, fd, data + sent, sizeof record - sent, MSG_NOSIGNAL, NULL, 0);
+static int send_record(int fd, const struct harness_crash *crash, uint64_t until) {
+    const char *data = (const char *)crash;
+    for (size_t sent = 0; sent < sizeof *crash;) {
+        long part = send_part(fd, data + sent, sizeof *crash - sent);
         if (part > 0)
             sent += (size_t)part;
         else if (errno != EAGAIN || !wait_until(fd, POLLOUT, until))
@@ -281,22 +412,15 @@ static int send_record(int fd, uint64_t until) {
     return 1;
 }
 
-static void allow_tracing_by(int fd) {
-    struct ucred peer;
-    socklen_t length = sizeof peer;
-    if (syscall(SYS_getsockopt, fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0)
-        prctl(PR_SET_PTRACER, (unsigned long)peer.pid, 0, 0, 0); /* EINVAL without Yama: not needed there */
-}
-
-static void tell_and_wait(void) {
+void harness_tell_and_wait(const struct sockaddr_un *supervisor, const struct harness_crash *crash) {
     uint64_t until = now_ms() + DEADLINE_MS;
-    int fd = connect_until(until);
+    int fd = connect_until(supervisor, until);
     if (fd < 0)
         return;
     allow_tracing_by(fd);
-    if (send_record(fd, until))
+    if (send_record(fd, crash, until))
         wait_until(fd, POLLIN | POLLHUP, until);
-    syscall(SYS_close, fd);
+    close_socket(fd);
 }
 
 /* --- one crash ---------------------------------------------------------------------------------------------------- */
@@ -307,9 +431,9 @@ static void fill_record(int signo, const siginfo_t *info, ucontext_t *context, i
     record.pid = harness_link.pid;
     record.tid = own_tid();
     record.signo = signo;
-    record.code = info->si_code;
+    record.code = code_of(info);
     record.address = (uint64_t)info->si_addr;
-    record.sender = info->si_code <= 0 ? info->si_pid : 0;
+    record.sender = record.code <= 0 ? info->si_pid : 0;
     record.flags = flags;
     record.pc = *pc_of(context);
     record.sp = *sp_of(context);
@@ -318,8 +442,8 @@ static void fill_record(int signo, const siginfo_t *info, ucontext_t *context, i
         record.bypassed |= harness_link.table[i].bypassed << i;
     record.machine = MACHINE;
     copy_registers(context, record.registers);
-    copy_frames(record.fp);
-    copy_pointed_memory();
+    copy_frames(&record, own_memory());
+    copy_pointed_memory(&record, own_memory());
 }
 
 /* A jump to nowhere has no frame to start from: shown as its caller's while the supervisor looks. */
@@ -328,11 +452,11 @@ static int show_caller(int signo, const siginfo_t *info, ucontext_t *context) {
     if ((signo != SIGSEGV && signo != SIGBUS) || (uint64_t)info->si_addr != *pc_of(context))
         return 0;
 #ifdef __x86_64__
-    if (!read_memory(*sp_of(context), &return_address, sizeof return_address))
+    if (!read_memory(own_memory(), *sp_of(context), &return_address, sizeof return_address))
         return 0;
     *sp_of(context) += 8;
 #else
-    return_address = context->uc_mcontext.regs[30];
+    return_address = lr_of(context);
 #endif
     *pc_of(context) = return_address;
     return 1;
@@ -349,7 +473,7 @@ static int look(int signo, const siginfo_t *info, ucontext_t *context, int flags
     park_others(own_tid());
     fill_record(signo, info, context, flags);
     int repaired = show_caller(signo, info, context);
-    tell_and_wait();
+    harness_tell_and_wait(&harness_link.address, &record);
     if (repaired) {
         *pc_of(context) = pc;
         *sp_of(context) = sp;
@@ -357,13 +481,16 @@ static int look(int signo, const siginfo_t *info, ucontext_t *context, int flags
     return 1;
 }
 
+#ifdef __linux__
 static void on_its_own_terms(int signo, siginfo_t *info, void *context);
 
 static int is_ours(const struct sigaction *action) {
     return action->sa_sigaction == harness_on_fatal || action->sa_sigaction == on_its_own_terms;
 }
+#else
+static int is_ours(const struct sigaction *action) { return action->sa_sigaction == harness_on_fatal; }
+#endif
 
-/* The others stay parked: released, one of them could still end the process with another status. */
 static void die_as_before(int signo, siginfo_t *info) {
     harness_link.active = 0;
     for (int i = 0; i < FATAL_COUNT; i++) {
@@ -372,11 +499,23 @@ static void die_as_before(int signo, siginfo_t *info) {
         if (harness_link.sigaction(harness_fatal_signals[i], NULL, &now) == 0 && is_ours(&now))
             harness_link.sigaction(harness_fatal_signals[i], &entry->slots[entry->current], NULL);
     }
-    __atomic_store_n(&held_until_ms, now_ms() + LINGER_MS, __ATOMIC_SEQ_CST);
-    syscall(SYS_rt_tgsigqueueinfo, own_pid(), own_tid(), signo, info);
+    let_go_of_others();
+    send_self(signo, info);
 }
 
+#ifdef __linux__
 /* --- a handler that may recover ----------------------------------------------------------------------------------- */
+
+/* What a thread remembers of a fault while a handler that may recover deals with it. */
+struct stash {
+    siginfo_t info;
+    uint64_t pc, sp, frame;
+    uint64_t registers[HARNESS_REGISTERS];
+    int repeated;
+    uint64_t repeated_pc, repeated_address;
+};
+
+static __thread struct stash stash __attribute__((tls_model("initial-exec")));
 
 static int is_on_alternate_stack(void) {
     stack_t now;
@@ -405,7 +544,7 @@ static void on_its_own_terms(int signo, siginfo_t *info, void *context) {
     if (harness_link.active)
         harness_link.sigaction(signo, &ours, NULL);
     if (theirs.sa_handler == SIG_DFL || theirs.sa_handler == SIG_IGN) { /* another thread changed it meanwhile */
-        syscall(SYS_rt_tgsigqueueinfo, own_pid(), own_tid(), signo, info);
+        send_self(signo, info);
         return;
     }
     if (theirs.sa_flags & SA_RESETHAND)
@@ -421,7 +560,7 @@ static void deliver_again(const struct sigaction *action, int signo, siginfo_t *
     theirs.sa_sigaction = on_its_own_terms;
     theirs.sa_flags = (theirs.sa_flags & ~SA_RESETHAND) | SA_SIGINFO;
     harness_link.sigaction(signo, &theirs, NULL);
-    syscall(SYS_rt_tgsigqueueinfo, own_pid(), own_tid(), signo, info);
+    send_self(signo, info);
 }
 
 /* Bare, the kernel could not start a handler on a stack that is full, and would end the process. */
@@ -500,16 +639,9 @@ static __attribute__((noinline)) int read_image_name(uint64_t address, char name
     return found;
 }
 
-static int starts_with(const char *text, const char *prefix) { return strncmp(text, prefix, strlen(prefix)) == 0; }
-
-/* faulthandler asks for SA_NODEFER, Python's own signal module does not: its handlers may recover. */
 static int is_reporter(const struct sigaction *action) {
     char name[NAME_BYTES];
-    if (!read_image_name((uint64_t)action->sa_sigaction, name))
-        return 0;
-    if (starts_with(name, "python") || starts_with(name, "libpython") || starts_with(name, "faulthandler"))
-        return (action->sa_flags & SA_NODEFER) != 0;
-    return starts_with(name, "libtorch") || starts_with(name, "libc10") || starts_with(name, "_C.");
+    return read_image_name((uint64_t)action->sa_sigaction, name) && is_reporter_image(name, action->sa_flags);
 }
 
 /* Asked once per action, when it first matters. */
@@ -552,7 +684,7 @@ void harness_on_fatal(int signo, siginfo_t *info, void *context) {
     if (own_pid() != harness_link.pid) { /* a vfork child: the table is its parent's, as its actions are */
         struct sigaction inherited = *action;
         harness_link.sigaction(signo, &inherited, NULL);
-        syscall(SYS_rt_tgsigqueueinfo, own_pid(), own_tid(), signo, info);
+        send_self(signo, info);
     } else if (recovers && (is_loop(info, context) || has_no_room(action, signo, info, context))) {
         if (look(signo, info, context, stash.repeated == LOOP_LIMIT ? HARNESS_LOOP : 0))
             release_others(); /* it may yet recover, and crash another time */
@@ -566,5 +698,25 @@ void harness_on_fatal(int signo, siginfo_t *info, void *context) {
     }
     errno = saved;
 }
+
+#else
+/* --- without handlers that may recover -----------------------------------------------------------------------------
+ */
+
+static __attribute__((noinline)) int is_traced(void) {
+    struct kinfo_proc info = {.kp_proc.p_flag = 0};
+    int name[] = {CTL_KERN, KERN_PROC, KERN_PROC_PID, getpid()};
+    size_t length = sizeof info;
+    return sysctl(name, 4, &info, &length, NULL, 0) == 0 && (info.kp_proc.p_flag & P_TRACED);
+}
+
+void harness_on_fatal(int signo, siginfo_t *info, void *context) {
+    int saved = errno;
+    if (own_pid() == harness_link.pid && !(signo == SIGTRAP && is_traced()))
+        look(signo, info, context, 0);
+    die_as_before(signo, info);
+    errno = saved;
+}
+#endif
 
 #endif

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #define HARNESS_API __attribute__((visibility("default")))
-#define HARNESS_ABI 2
+#define HARNESS_ABI 3
 
 /* One signal as it arrived at the supervisor. */
 struct harness_signal {
@@ -20,7 +20,9 @@ struct harness_signal {
     uint32_t uid;
 };
 
-/* A process was born (ppid is its parent) or has ended (ppid is 0, status is its wait status). */
+/* A process was born (ppid is its parent), runs a new program (ppid is HARNESS_EXEC), or has ended (ppid is 0, status
+ * is its wait status). */
+#define HARNESS_EXEC (-1)
 struct harness_process {
     uint64_t time_ns;
     int32_t pid;
@@ -54,6 +56,11 @@ struct harness_bounds {
 /* Flags of a crash: a handler returned to the same fault again and again; a handler gave up with raise(). */
 #define HARNESS_LOOP 1
 #define HARNESS_GAVE_UP 2
+/* Codes of a crash are Linux's si_code, but for two of ours, which only macOS needs: the kernel does not say why, nor
+ * whether it was sent; and a SIGBUS because the memory that is there does not allow the access.
+ */
+#define HARNESS_UNTOLD 256
+#define HARNESS_REFUSED 257
 
 struct harness_memory {
     uint64_t address;
@@ -101,11 +108,70 @@ HARNESS_API int32_t harness_processes_read(int32_t fd, struct harness_process *p
 
 /* Puts the crash link into this process; path is the supervisor's socket: 0, or -errno. */
 HARNESS_API int32_t harness_link_start(const char *path);
+/* Takes back the signals that were given the default action since: a shim's last act, after the interpreter's own end.
+ */
+HARNESS_API void harness_link_renew(void);
+
+/* Processes that are started between the two, and all below them, are reported to path when they crash, from outside:
+ * 0, or -errno. Only where the kernel has exception ports (native/mach.c).
+ */
+HARNESS_API int32_t harness_watch_begin(const char *path);
+HARNESS_API void harness_watch_end(void);
 
 /* Copies source to sink (-1: nowhere) and, within bounds, to files called name.* in case_dir; never returns.
  */
 HARNESS_API void harness_relay(int32_t source, int32_t sink, int32_t case_dir, const char *name,
                                const struct harness_bounds *bounds, int32_t close_when_unread,
                                struct harness_channel *channel);
+
+/* What an image defines. LLVM's and Intel's OpenMP have both of the first two, GNU's has the second only. */
+#define HARNESS_DEFINES_KMPC 1
+#define HARNESS_DEFINES_GOMP 2
+#define HARNESS_DEFINES_OPENBLAS 4
+#define HARNESS_DEFINES_MKL 8
+#define HARNESS_DEFINES_BLIS 16
+
+/* An image loaded into this process; path is an offset into the listing's text. */
+struct harness_image {
+    uint64_t base;
+    uint64_t size;
+    uint32_t path;
+    uint32_t defines;
+};
+
+/* A slot through which an image calls an OpenMP function that it does not define. target is the image that the
+ * value lies in, or -1; lazy: that is the caller itself, the function was not called yet. */
+struct harness_call {
+    uint64_t slot;
+    uint64_t value;
+    uint32_t image;
+    int32_t target;
+    uint32_t name;
+    uint32_t lazy;
+};
+
+/* Room of the caller's, and how much was needed, in the order in which the images were loaded. calls may be null:
+ * they are not looked for then.
+ */
+struct harness_listing {
+    struct harness_image *images;
+    struct harness_call *calls;
+    char *text;
+    uint32_t image_room;
+    uint32_t call_room;
+    uint32_t text_room;
+    uint32_t image_count;
+    uint32_t call_count;
+    uint32_t text_count;
+};
+
+/* Whether there was room for everything; if not, the counts say how much is needed. Initialises nothing. */
+HARNESS_API int32_t harness_list_images(struct harness_listing *listing);
+
+/* Which rows of an ELF-64 relocation table (24 bytes each, of any process or file) name a symbol from first to last.
+ * How many there are; at most so many are written.
+ */
+HARNESS_API int32_t harness_find_relocations(const void *table, uint32_t count, uint32_t first, uint32_t last,
+                                             uint32_t *rows, int32_t most);
 
 #endif

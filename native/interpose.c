@@ -12,10 +12,16 @@
  *
  * What bypasses us (raw system calls, a sigaction looked up in libc itself) is noticed by asking the kernel at each
  * fork and thread start, and is told with the crash.
+ *
+ * macOS (compiled, never run): the variable is DYLD_INSERT_LIBRARIES, and dyld replaces what the section __interpose
+ * lists, everywhere but here. A process that was started with HARNESS_WATCHED and still has an exception port is
+ * watched from outside (mach.c), and then nothing is done here. Only sigaction, signal and pthread_create: the others
+ * end in sigaction. A handler that may recover gets the signal from the kernel, without us in front. Which one may is
+ * asked of dyld, which takes a lock: once, when the handler is installed.
  */
 #include "link.h"
 
-#if defined(__linux__) && (defined(__x86_64__) || defined(__aarch64__))
+#if (defined(__linux__) || defined(__APPLE__)) && (defined(__x86_64__) || defined(__aarch64__))
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -23,10 +29,14 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
+#ifdef __linux__
+#include <sys/auxv.h>
+#include <sys/syscall.h>
+#else
+#include <mach/mach.h>
+#endif
 
 /* The oldest version of dlsym, so that the library loads with the C library of the baseline too (native/build.py). */
 #ifdef __GLIBC__
@@ -42,11 +52,31 @@ __asm__(".symver dlsym, dlsym@GLIBC_2.17");
 #endif
 #define EXPORT __attribute__((visibility("default")))
 
+#ifdef __linux__
+enum { PAGE_BYTES = 4096 };
+#else
+enum { PAGE_BYTES = 16384 };
+#endif
 enum { STACK_BYTES = 256 * 1024 };
 
 struct link harness_link;
 static pthread_key_t stack_key;
 static int (*set_specific)(pthread_key_t, const void *);
+
+#ifdef __linux__
+#define INSERTED_BY "LD_PRELOAD"
+typedef uint64_t signal_mask; /* the kernel's, whatever sigset_t says */
+
+static pid_t own_pid(void) { return (pid_t)syscall(SYS_getpid); }
+
+static void block_all(signal_mask *before) {
+    signal_mask all = ~0ull;
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, before, sizeof all);
+}
+
+static void unblock(const signal_mask *before) {
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, before, NULL, sizeof *before);
+}
 
 static void *next(const char *name) {
     void *found = dlsym(RTLD_NEXT, name);
@@ -60,10 +90,80 @@ static sigaction_function *libc_sigaction(void) {
     return harness_link.sigaction;
 }
 
+/* Asked when it first matters (crash.c). */
+static int find_reporter(const struct sigaction *action) {
+    (void)action;
+    return -1;
+}
+
+static int stays_behind_us(const struct sigaction *action, int reporter) {
+    (void)reporter;
+    return action->sa_handler != SIG_IGN;
+}
+
+static int is_watched_from_outside(void) { return 0; }
+
+#else
+#define INSERTED_BY "DYLD_INSERT_LIBRARIES"
+typedef sigset_t signal_mask;
+
+static pid_t own_pid(void) { return getpid(); }
+
+static void block_all(signal_mask *before) {
+    signal_mask all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, before);
+}
+
+static void unblock(const signal_mask *before) { pthread_sigmask(SIG_SETMASK, before, NULL); }
+
+static sigaction_function *libc_sigaction(void) {
+    harness_link.sigaction = sigaction;
+    return sigaction;
+}
+
+/* The framework's interpreter is a file called Python. */
+static int find_reporter(const struct sigaction *action) {
+    Dl_info image;
+    if (action->sa_handler == SIG_DFL || action->sa_handler == SIG_IGN ||
+        !dladdr((const void *)action->sa_sigaction, &image))
+        return 0;
+    const char *slash = strrchr(image.dli_fname, '/'), *name = slash ? slash + 1 : image.dli_fname;
+    return is_reporter_image(strcmp(name, "Python") == 0 ? "python" : name, action->sa_flags);
+}
+
+static int stays_behind_us(const struct sigaction *action, int reporter) {
+    return action->sa_handler == SIG_DFL || reporter;
+}
+
+/* Our death would be told twice. The variable says that a supervisor of ours gave us the port: another's is inherited
+ * just so (Crashpad's, below an editor). The port itself says that it was not lost on the way, in a setuid program.
+ */
+static int is_watched_from_outside(void) {
+    exception_mask_t masks[EXC_TYPES_COUNT];
+    mach_port_t ports[EXC_TYPES_COUNT];
+    exception_behavior_t behaviors[EXC_TYPES_COUNT];
+    thread_state_flavor_t flavors[EXC_TYPES_COUNT];
+    mach_msg_type_number_t count = EXC_TYPES_COUNT;
+    int watched = 0;
+    if (getenv("HARNESS_WATCHED") == NULL)
+        return 0;
+    if (task_get_exception_ports(mach_task_self(), EXC_MASK_CRASH, masks, &count, ports, behaviors, flavors) !=
+        KERN_SUCCESS)
+        return 0;
+    for (mach_msg_type_number_t i = 0; i < count; i++)
+        if (MACH_PORT_VALID(ports[i])) {
+            watched = 1;
+            mach_port_deallocate(mach_task_self(), ports[i]);
+        }
+    return watched;
+}
+#endif
+
 /* The entry to use, or NULL when the call is none of our business. */
 static struct remembered *entry_for(int signo) {
     int index = harness_fatal_index(signo);
-    if (index == -1 || !harness_link.active || (pid_t)syscall(SYS_getpid) != harness_link.pid)
+    if (index == -1 || !harness_link.active || own_pid() != harness_link.pid)
         return NULL;
     return &harness_link.table[index];
 }
@@ -71,22 +171,24 @@ static struct remembered *entry_for(int signo) {
 /* --- what is behind us -------------------------------------------------------------------------------------------- */
 
 /* sigaction may be called in a signal handler and in a forked child: nobody is interrupted while writing. */
-static void remember(struct remembered *entry, const struct sigaction *action) {
-    uint64_t all = ~0ull, before;
-    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof all);
+static void remember(struct remembered *entry, const struct sigaction *action, int reporter) {
+    signal_mask before;
+    block_all(&before);
     while (__atomic_exchange_n(&entry->writing, 1, __ATOMIC_ACQUIRE))
         sched_yield();
     int other = !entry->current;
     entry->slots[other] = *action;
-    entry->reporters[other] = -1;
+    entry->reporters[other] = reporter;
     __atomic_store_n(&entry->current, other, __ATOMIC_SEQ_CST);
     __atomic_store_n(&entry->writing, 0, __ATOMIC_RELEASE);
-    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof before);
+    unblock(&before);
 }
 
-static int give_to_kernel(int signo, const struct sigaction *action) {
+static int put_behind_us(struct remembered *entry, int signo, const struct sigaction *action) {
     struct sigaction ours;
-    if (action->sa_handler == SIG_IGN)
+    int reporter = find_reporter(action);
+    remember(entry, action, reporter);
+    if (!stays_behind_us(action, reporter))
         return libc_sigaction()(signo, action, NULL);
     harness_our_action(&ours, action);
     return libc_sigaction()(signo, &ours, NULL);
@@ -99,8 +201,7 @@ static int change(int signo, const struct sigaction *wanted, struct sigaction *o
     struct sigaction before = entry->slots[entry->current], after;
     if (wanted != NULL) {
         after = *wanted; /* wanted and old may be the same */
-        remember(entry, &after);
-        if (give_to_kernel(signo, &after) == -1)
+        if (put_behind_us(entry, signo, &after) == -1)
             return -1;
     }
     if (old != NULL)
@@ -108,6 +209,7 @@ static int change(int signo, const struct sigaction *wanted, struct sigaction *o
     return 0;
 }
 
+#ifdef __linux__
 EXPORT int sigaction(int signo, const struct sigaction *wanted, struct sigaction *old) {
     return change(signo, wanted, old);
 }
@@ -116,9 +218,12 @@ EXPORT int __sigaction(int signo, const struct sigaction *wanted, struct sigacti
     return change(signo, wanted, old);
 }
 
+#endif
+
 /* --- its relatives ------------------------------------------------------------------------------------------------ */
 
 typedef void handler(int);
+#ifdef __linux__
 static uint64_t interrupting; /* siginterrupt's memory, bit signo - 1: signal() leaves SA_RESTART out */
 
 /* Nothing here calls the C library's own: looking it up takes the dynamic linker's lock, and all of these may be called
@@ -175,18 +280,31 @@ EXPORT handler *sigset(int signo, handler *wanted) {
     return sigismember(&before, signo) ? hold : old.sa_handler;
 }
 
+#else
+static handler *our_signal(int signo, handler *wanted) {
+    struct sigaction action = {.sa_handler = wanted, .sa_flags = SA_RESTART}, old;
+    if (harness_fatal_index(signo) == -1) /* siginterrupt's memory is the C library's */
+        return signal(signo, wanted);
+    return change(signo, &action, &old) == -1 ? SIG_ERR : old.sa_handler;
+}
+#endif
+
 /* --- threads ------------------------------------------------------------------------------------------------------ */
 
+#ifdef __linux__
 static size_t stack_bytes(void) {
     size_t least = getauxval(AT_MINSIGSTKSZ); /* grows with the CPU's registers (AVX-512, AMX) */
     return (STACK_BYTES + least + 4095) & ~(size_t)4095;
 }
+#else
+static size_t stack_bytes(void) { return STACK_BYTES; }
+#endif
 
 static void take_stack_back(void *memory) {
     stack_t now, none = {.ss_flags = SS_DISABLE};
-    if (sigaltstack(NULL, &now) == 0 && now.ss_sp == (char *)memory + 4096)
+    if (sigaltstack(NULL, &now) == 0 && now.ss_sp == (char *)memory + PAGE_BYTES)
         sigaltstack(&none, NULL);
-    munmap(memory, stack_bytes() + 4096);
+    munmap(memory, stack_bytes() + PAGE_BYTES);
 }
 
 /* With a guard page below. A thread that has one already (or will replace it) is left alone. */
@@ -196,11 +314,11 @@ static void give_stack(void) {
         return;
     if (set_specific == NULL) /* nobody would take it back */
         return;
-    char *memory = mmap(NULL, ours.ss_size + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *memory = mmap(NULL, ours.ss_size + PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return;
-    mprotect(memory, 4096, PROT_NONE);
-    ours.ss_sp = memory + 4096;
+    mprotect(memory, PAGE_BYTES, PROT_NONE);
+    ours.ss_sp = memory + PAGE_BYTES;
     if (sigaltstack(&ours, NULL) == 0)
         set_specific(stack_key, memory);
 }
@@ -209,8 +327,9 @@ static void notice_bypassing(void) {
     for (int i = 0; i < FATAL_COUNT; i++) {
         struct remembered *entry = &harness_link.table[i];
         struct sigaction now;
+        int current = entry->current;
         if (libc_sigaction()(harness_fatal_signals[i], NULL, &now) == 0 && now.sa_sigaction != harness_on_fatal &&
-            entry->slots[entry->current].sa_handler != SIG_IGN)
+            stays_behind_us(&entry->slots[current], entry->reporters[current]))
             entry->bypassed = 1;
     }
 }
@@ -228,7 +347,9 @@ static void *run_thread(void *given) {
     return start.posix ? start.posix(start.argument) : (void *)(intptr_t)start.c11(start.argument);
 }
 
+#ifdef __linux__
 static int run_c11_thread(void *given) { return (int)(intptr_t)run_thread(given); }
+#endif
 
 static struct start *prepare(void *(*posix)(void *), int (*c11)(void *), void *argument) {
     struct start *start = harness_link.active ? malloc(sizeof *start) : NULL;
@@ -239,6 +360,7 @@ static struct start *prepare(void *(*posix)(void *), int (*c11)(void *), void *a
     return start;
 }
 
+#ifdef __linux__
 EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*routine)(void *),
                           void *argument) {
     static int (*libc)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
@@ -263,15 +385,36 @@ EXPORT int thrd_create(void *thread, int (*routine)(void *), void *argument) {
     return failed;
 }
 
+#else
+static int our_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*routine)(void *),
+                              void *argument) {
+    struct start *start = prepare(routine, NULL, argument);
+    if (start == NULL)
+        return pthread_create(thread, attributes, routine, argument);
+    int failed = pthread_create(thread, attributes, run_thread, start);
+    if (failed)
+        free(start);
+    return failed;
+}
+
+/* dyld's list: calls to the second go to the first, in every image but this one. */
+__attribute__((used, section("__DATA,__interpose"))) static const void *const interposed[][2] = {
+    {(const void *)change, (const void *)sigaction},
+    {(const void *)our_signal, (const void *)signal},
+    {(const void *)our_pthread_create, (const void *)pthread_create},
+};
+#endif
+
 /* --- start -------------------------------------------------------------------------------------------------------- */
 
 static void adopt_table(void) {
-    harness_link.pid = (pid_t)syscall(SYS_getpid);
+    harness_link.pid = own_pid();
     for (int i = 0; i < FATAL_COUNT; i++)
         harness_link.table[i].writing = 0; /* its writer was another thread, and is not here */
     notice_bypassing();
 }
 
+#ifdef __linux__
 /* Looked up, not linked: in older C libraries they live in a library of their own. */
 static void find_key_functions(void) {
     int (*create)(pthread_key_t *, void (*)(void *));
@@ -279,13 +422,21 @@ static void find_key_functions(void) {
     if (create != NULL && create(&stack_key, take_stack_back) == 0)
         *(void **)&set_specific = next("pthread_setspecific");
 }
+#else
+static void find_key_functions(void) {
+    if (pthread_key_create(&stack_key, take_stack_back) == 0)
+        set_specific = pthread_setspecific;
+}
+#endif
 
 int32_t harness_link_start(const char *path) {
     if (harness_link.active || path == NULL || strlen(path) >= sizeof harness_link.address.sun_path)
         return harness_link.active ? 0 : -EINVAL;
+    if (is_watched_from_outside())
+        return 0;
     harness_link.address.sun_family = AF_UNIX;
     strcpy(harness_link.address.sun_path, path);
-    harness_link.pid = (pid_t)syscall(SYS_getpid);
+    harness_link.pid = own_pid();
     find_key_functions();
     pthread_atfork(NULL, NULL, adopt_table);
     give_stack();
@@ -293,20 +444,30 @@ int32_t harness_link_start(const char *path) {
         struct sigaction now;
         if (libc_sigaction()(harness_fatal_signals[i], NULL, &now) == -1)
             return -errno;
-        remember(&harness_link.table[i], &now);
-        give_to_kernel(harness_fatal_signals[i], &now);
+        put_behind_us(&harness_link.table[i], harness_fatal_signals[i], &now);
     }
     harness_link.active = 1;
     return 0;
 }
 
+void harness_link_renew(void) {
+    for (int i = 0; i < FATAL_COUNT; i++) {
+        struct sigaction now;
+        if (harness_link.active && libc_sigaction()(harness_fatal_signals[i], NULL, &now) == 0 &&
+            now.sa_handler == SIG_DFL)
+            put_behind_us(&harness_link.table[i], harness_fatal_signals[i], &now);
+    }
+}
+
 __attribute__((constructor)) static void start_if_asked(void) {
-    const char *preloaded = getenv("LD_PRELOAD");
+    const char *preloaded = getenv(INSERTED_BY);
     if (preloaded != NULL && strstr(preloaded, "libharness") != NULL)
         harness_link_start(getenv("HARNESS_LINK"));
 }
 
 #else
+void harness_link_renew(void) {}
+
 int32_t harness_link_start(const char *path) {
     (void)path;
     return -38; /* ENOSYS: this platform has no link yet */

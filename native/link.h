@@ -15,6 +15,7 @@
 
 #include <signal.h>
 #include <stddef.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/un.h>
@@ -25,7 +26,7 @@ typedef int sigaction_function(int, const struct sigaction *, struct sigaction *
 
 struct remembered {
     struct sigaction slots[2];
-    int reporters[2]; /* 1: a known reporter, it prints and gives up, so we may look first; -1: not asked yet */
+    int reporters[2]; /* 1: a known reporter, it prints and gives up, so we may look first; -1: not asked yet (Linux) */
     int current;
     int writing;  /* spin lock of writers */
     int bypassed; /* somebody changed the kernel's action behind our back */
@@ -44,8 +45,23 @@ extern const int harness_fatal_signals[FATAL_COUNT];
 
 /* -1: not one of the fatal signals. */
 int harness_fatal_index(int signo);
+/* One deadline for all of it; what waits is the caller. */
+void harness_tell_and_wait(const struct sockaddr_un *supervisor, const struct harness_crash *crash);
 void harness_on_fatal(int signo, siginfo_t *info, void *context);
 /* What the kernel has for a fatal signal that is not ignored: ours, in front of theirs. */
 void harness_our_action(struct sigaction *ours, const struct sigaction *theirs);
+
+static inline int starts_with(const char *text, const char *prefix) {
+    return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+/* Whether a handler in the image of this name prints and gives up, so that we may look first. faulthandler asks for
+ * SA_NODEFER, Python's own signal module does not: its handlers may recover.
+ */
+static inline int is_reporter_image(const char *name, int flags) {
+    if (starts_with(name, "python") || starts_with(name, "libpython") || starts_with(name, "faulthandler"))
+        return (flags & SA_NODEFER) != 0;
+    return starts_with(name, "libtorch") || starts_with(name, "libc10") || starts_with(name, "_C.");
+}
 
 #endif

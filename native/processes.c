@@ -5,18 +5,22 @@
  * status, with the time to order it by. Needs the initial pid namespace and, before Linux 6.6, root: without them it
  * opens and stays silent, or does not open, and the scans remain.
  *
- * Every process of the machine is reported, so the reading and sorting out is done here and not in Python: threads
- * and everything but forks and ends are dropped.
+ * Every process of the machine is reported, and every thread. A filter in the kernel lets through only births,
+ * new programs and ends of whole processes, so that a program which makes many threads does not wake the supervisor for
+ * each.
  */
 #include "harness.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 #include <unistd.h>
 
 #ifdef __linux__
+#include <arpa/inet.h>
 #include <linux/cn_proc.h>
 #include <linux/connector.h>
+#include <linux/filter.h>
 #include <linux/netlink.h>
 #include <sys/socket.h>
 
@@ -35,11 +39,38 @@ static int subscribe(int fd) {
     return send(fd, request, header->nlmsg_len, 0) == -1 ? -errno : 0;
 }
 
+#define AT(field) (NLMSG_HDRLEN + offsetof(struct cn_msg, data) + offsetof(struct proc_event, field))
+#define WHEN(value, yes, no) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, htonl(value), yes, no)
+#define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, AT(field))
+
+/* The first thread has the number of its process. A kernel that refuses the filter leaves the sorting out to us. */
+static void drop_threads(int fd) {
+    struct sock_filter code[] = {
+        LOAD(what),
+        WHEN(PROC_EVENT_FORK, 0, 4),
+        LOAD(event_data.fork.child_tgid),
+        BPF_STMT(BPF_MISC | BPF_TAX, 0),
+        LOAD(event_data.fork.child_pid),
+        BPF_JUMP(BPF_JMP | BPF_JA, 5, 0, 0),
+        WHEN(PROC_EVENT_EXEC, 1, 0),
+        WHEN(PROC_EVENT_EXIT, 0, 5),
+        LOAD(event_data.exit.process_tgid),
+        BPF_STMT(BPF_MISC | BPF_TAX, 0),
+        LOAD(event_data.exit.process_pid),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_X, 0, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),
+        BPF_STMT(BPF_RET | BPF_K, 0),
+    };
+    struct sock_fprog program = {sizeof code / sizeof *code, code};
+    setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
+}
+
 int32_t harness_processes_open(void) {
     struct sockaddr_nl address = {.nl_family = AF_NETLINK, .nl_groups = CN_IDX_PROC};
     int fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_CONNECTOR);
     if (fd == -1)
         return -errno;
+    drop_threads(fd);
     int failed = bind(fd, (struct sockaddr *)&address, sizeof address) == -1 ? -errno : subscribe(fd);
     if (!failed)
         return fd;
@@ -53,6 +84,11 @@ static int translate(const struct proc_event *event, struct harness_process *pro
         process->pid = event->event_data.fork.child_tgid;
         process->ppid = event->event_data.fork.parent_tgid;
         return event->event_data.fork.child_pid == event->event_data.fork.child_tgid;
+    }
+    if (event->what == PROC_EVENT_EXEC) {
+        process->pid = event->event_data.exec.process_tgid;
+        process->ppid = HARNESS_EXEC;
+        return event->event_data.exec.process_pid == event->event_data.exec.process_tgid;
     }
     if (event->what == PROC_EVENT_EXIT) {
         process->pid = event->event_data.exit.process_tgid;

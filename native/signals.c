@@ -81,5 +81,11 @@ int32_t harness_size(const char *struct_name) {
         return sizeof(struct harness_channel);
     if (strcmp(struct_name, "harness_bounds") == 0)
         return sizeof(struct harness_bounds);
+    if (strcmp(struct_name, "harness_image") == 0)
+        return sizeof(struct harness_image);
+    if (strcmp(struct_name, "harness_call") == 0)
+        return sizeof(struct harness_call);
+    if (strcmp(struct_name, "harness_listing") == 0)
+        return sizeof(struct harness_listing);
     return -1;
 }

@@ -116,6 +116,7 @@ def describe_crash(report: Report) -> Crash:
         threads_total=seen.threads_total,
         shm_free_bytes=seen.shm_free_bytes,
         packages=seen.packages,
+        openmp=seen.openmp,
         loop=bool(record.flags & _LOOP),
         sender_pid=record.sender or None,
         gaps=(*seen.gaps, *_link_gaps(record)),

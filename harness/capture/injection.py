@@ -1,7 +1,8 @@
 """Whether the crash link can be put into a program, judged from its file; and the variables that put it there.
 
 A static, setuid or sanitizer-built program is left alone: nothing of ours would load, or it would break. That is a
-gap in the report, not an error. Says nothing about the program's children, which get the same variables.
+gap in the report, not an error. Says nothing about the program's children, which get the same variables. On macOS
+nothing has to be in the program (native/mach.c), and every program can have the link.
 """
 
 from __future__ import annotations
@@ -10,17 +11,23 @@ import os
 import shutil
 import stat
 import struct
+import sys
 from pathlib import Path
 
 from harness.capture.elf import Elf
 from harness.capture.payload import payload
 from harness.native import LIBRARY
 
+_VARIABLES = {"darwin": "DYLD_INSERT_LIBRARIES"}
 _SANITIZERS = ("libasan", "libtsan", "libmsan", "libclang_rt.asan", "libclang_rt.tsan")
 
 
-def why_not(path: str) -> str | None:
+def why_not(path: str, platform: str = sys.platform) -> str | None:
     """Why nothing can be injected into the program at `path`; null when it can."""
+    return None if platform == "darwin" else _why_not_elf(path)
+
+
+def _why_not_elf(path: str) -> str | None:
     program = resolve_program(path)
     try:
         mode = program.stat().st_mode
@@ -54,11 +61,20 @@ def resolve_program(path: str) -> Path:
     return program
 
 
-def preload_variables(link: Path) -> dict[str, str]:
-    """LD_PRELOAD with our library last, after the user's own, and where to report."""
-    words = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
-    preloaded = [*(word for word in words if word != str(LIBRARY)), str(LIBRARY)]
-    return {"LD_PRELOAD": ":".join(preloaded), "HARNESS_LINK": str(link)}
+def link_variables(link: Path, inject: str, platform: str = sys.platform) -> dict[str, str]:
+    """On macOS both ways, whatever was asked for: a program of the system (/bin/bash) drops DYLD_* variables."""
+    if platform == "darwin":
+        return preload_variables(link, platform) | shim_variables(link)
+    return shim_variables(link) if inject == "shim" else preload_variables(link, platform)
+
+
+def preload_variables(link: Path, platform: str = sys.platform) -> dict[str, str]:
+    """LD_PRELOAD with our library last, after the user's own, and where to report. Only Linux splits at spaces too."""
+    name = _VARIABLES.get(platform, "LD_PRELOAD")
+    given = os.environ.get(name, "")
+    words = given.split(":") if platform == "darwin" else given.replace(":", " ").split()
+    preloaded = [*(word for word in words if word and word != str(LIBRARY)), str(LIBRARY)]
+    return {name: ":".join(preloaded), "HARNESS_LINK": str(link)}
 
 
 def shim_variables(link: Path) -> dict[str, str]:

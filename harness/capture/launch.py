@@ -10,6 +10,7 @@ import errno
 import os
 import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 from harness import native
@@ -18,6 +19,8 @@ from harness.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, CouldNotStart, U
 
 # faulthandler's text is a source of Python frames; unbuffered output means the last words are not lost.
 ADDED_VARIABLES = {"PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1"}
+# Set when the watch really began: the link in the process stands back then (native/interpose.c).
+WATCHED = "HARNESS_WATCHED"
 # CPython ignores these for itself; the command must start with what harness was given.
 _IGNORED_BY_PYTHON = [signal.SIGPIPE, signal.SIGXFSZ]
 
@@ -87,9 +90,15 @@ def _what_was_meant(word: str, with_python: str) -> str:
 
 def spawn(path: str, argv: list[str], channels: list[Channel], variables: dict[str, str]) -> int:
     actions = [(os.POSIX_SPAWN_DUP2, channel.write_end, fd) for channel in channels for fd in channel.child_fds]
+    link = variables.get("HARNESS_LINK")
     environment = {**ADDED_VARIABLES, **_given_environment(), **variables}
     try:
-        return os.posix_spawn(path, argv, environment, file_actions=actions, setsigdef=_IGNORED_BY_PYTHON)
+        with _watched_from_outside(link) as watched:
+            if watched:
+                environment[WATCHED] = "1"
+            elif link is not None:  # what is left is an outer harness's, and speaks of its link
+                environment.pop(WATCHED, None)
+            return os.posix_spawn(path, argv, environment, file_actions=actions, setsigdef=_IGNORED_BY_PYTHON)
     except OSError as error:
         failure = error
     finally:
@@ -98,6 +107,21 @@ def spawn(path: str, argv: list[str], channels: list[Channel], variables: dict[s
     for channel in channels:
         channel.wait_for_relay()  # else it may still open files in the case while that is removed
     raise _explain(failure, path, argv) from failure
+
+
+@contextlib.contextmanager
+def _watched_from_outside(link: str | None) -> Iterator[bool]:
+    """What starts meanwhile has an exception port that reports to the link (native/mach.c); only macOS has them.
+
+    Gives whether that is so.
+    """
+    _, lib = native.load()
+    begun = link is not None and lib.harness_watch_begin(os.fsencode(link)) == 0
+    try:
+        yield begun
+    finally:
+        if begun:
+            lib.harness_watch_end()
 
 
 def _given_environment() -> dict[str, str]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import struct
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness import native
+from harness.capture.peer import read_peer
 from harness.evidence.case import make_private_directory
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ _RECEIVE_DEADLINE_S = 0.5
 # In a storm only the first crashes get a full look; each of the others would have to wait for them.
 FULL_LOOKS = 4
 _BACKLOG = 512
-_UCRED = struct.Struct("iII")
 
 
 class Report(NamedTuple):
@@ -43,7 +42,8 @@ class Link:
     def __init__(self) -> None:
         self.directory = make_private_directory("harness")
         self.path = self.directory / "link"
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.setblocking(False)
         self._socket.bind(str(self.path))
         self._socket.listen(_BACKLOG)
         self.reports: list[Report] = []
@@ -58,12 +58,11 @@ class Link:
             connection, _ = self._socket.accept()
         except OSError:
             return None
-        peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
-        pid, uid, _gid = _UCRED.unpack(peer)
-        if uid != os.getuid():
+        peer = read_peer(connection)
+        if peer is None or peer.uid != os.getuid():
             connection.close()
             return None
-        return connection, pid
+        return connection, peer.pid
 
     def take_report(self, connection: socket.socket, pid: int, at_s: float) -> list[int]:
         """Receives, looks, lets go. The process goes on when the connection closes, whatever happened here.

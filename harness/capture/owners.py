@@ -94,14 +94,14 @@ def search_records(paths: Iterable[str], site_packages: Iterable[str]) -> dict[s
     paths = set(paths)
     for site in site_packages:
         wanted = {os.path.relpath(path, site).encode(): path for path in paths}
-        for record, lines in _read_records(site):
-            mine = [wanted[name] for name, _ in map(_split_line, lines) if name in wanted]
+        for record, lines in read_records(site):
+            mine = [wanted[name] for name, _ in map(split_line, lines) if name in wanted]
             if mine:
-                owned |= dict.fromkeys(mine, _describe_distribution(record.parent))
+                owned |= dict.fromkeys(mine, describe_distribution(record.parent))
     return owned
 
 
-def _read_records(site: str) -> Iterator[tuple[Path, list[bytes]]]:
+def read_records(site: str) -> Iterator[tuple[Path, list[bytes]]]:
     """Each RECORD's lines about shared libraries. A program in bin/ is not looked for: it is no library."""
     for record in sorted(Path(site).glob("*.dist-info/RECORD")):
         with contextlib.suppress(OSError):
@@ -110,15 +110,16 @@ def _read_records(site: str) -> Iterator[tuple[Path, list[bytes]]]:
 
 def _library_lines(record: bytes) -> Iterator[bytes]:
     """Twenty times faster than looking at every line; torch's RECORD has 14,000."""
-    at = record.find(b".so")
-    while at != -1:
-        end = record.find(b"\n", at)
-        end = len(record) if end == -1 else end
-        yield record[record.rfind(b"\n", 0, at) + 1 : end]
-        at = record.find(b".so", end)
+    for suffix in (b".so", b".dylib"):
+        at = record.find(suffix)
+        while at != -1:
+            end = record.find(b"\n", at)
+            end = len(record) if end == -1 else end
+            yield record[record.rfind(b"\n", 0, at) + 1 : end]
+            at = record.find(suffix, end)
 
 
-def _split_line(line: bytes) -> tuple[bytes, str]:
+def split_line(line: bytes) -> tuple[bytes, str]:
     """(path relative to site-packages, hash); the path is quoted where it holds a comma."""
     if line.startswith(b'"'):
         name, digest = next(csv.reader([line.decode("utf-8", "surrogateescape")]))[:2]
@@ -129,7 +130,7 @@ def _split_line(line: bytes) -> tuple[bytes, str]:
     return name.encode("utf-8", "surrogateescape"), digest
 
 
-def _describe_distribution(dist_info: Path) -> Owned:
+def describe_distribution(dist_info: Path) -> Owned:
     """The name as its author wrote it; the directory's name has it only with the dashes changed."""
     name, _, version = dist_info.name.removesuffix(".dist-info").partition("-")
     with contextlib.suppress(OSError):
@@ -148,11 +149,16 @@ def _installer(dist_info: Path) -> str | None:
 
 def check_modified(image: Image) -> bool | None:
     """Whether the file differs from its RECORD. Null: no RECORD has a hash for it, or it can no longer be read."""
-    if image.deleted or (recorded := _recorded_hash(image.path)) is None:
+    return None if image.deleted else differs_from(_recorded_hash(image.path), image.path)
+
+
+def differs_from(recorded: str | None, path: str) -> bool | None:
+    """Whether the file has another hash than RECORD says. Null: it says none, or the file cannot be read."""
+    if not recorded:
         return None
     try:
         algorithm, _, expected = recorded.partition("=")
-        with Path(image.path).open("rb") as file:
+        with Path(path).open("rb") as file:
             actual = _hash(file.fileno(), algorithm)
     except (OSError, ValueError):
         return None
@@ -162,8 +168,8 @@ def check_modified(image: Image) -> bool | None:
 def _recorded_hash(path: str) -> str | None:
     for site in find_site_packages([path]):
         wanted = os.path.relpath(path, site).encode()
-        for _, lines in _read_records(site):
-            for name, digest in map(_split_line, lines):
+        for _, lines in read_records(site):
+            for name, digest in map(split_line, lines):
                 if name == wanted:
                     return digest or None
     return None

@@ -16,10 +16,14 @@ from typing import NamedTuple, TypeVar
 
 from harness.capture.callers import name_callers
 from harness.capture.images import Row, list_images, list_mappings, read_maps
+from harness.capture.live import complete as complete_census
 from harness.capture.owners import find_owners, find_site_packages
+from harness.capture.sighting import Sighting
+from harness.capture.sighting import look_while_held as look_at_openmp
 from harness.capture.stacks import take_stacks
 from harness.evidence.crash import CrashThread, Image, Mapping, Step, ToolRun
 from harness.evidence.gap import Gap
+from harness.evidence.openmp import Census
 
 _MOST_FILES = 256
 _PYTHON = re.compile(r"(?:^|/)(?:lib)?python[0-9.]*[a-z]*(?:\.so[0-9.]*)?$")
@@ -49,6 +53,8 @@ class Snapshot(NamedTuple):
     packages: dict[str, str]
     gaps: tuple[Gap, ...]
     seconds: float
+    sighting: Sighting
+    openmp: Census | None = None
 
 
 def take_snapshot(pid: int, deadline_s: float, *, tid: int | None = None) -> Snapshot:
@@ -67,6 +73,7 @@ def look_while_held(pid: int, deadline_s: float, *, tid: int | None = None) -> S
     status: Status = _guard(gaps, "memory and number of threads", lambda: read_status(pid), Status(None, None))
     executable = _guard(gaps, "executable", lambda: str((_PROC / str(pid) / "exe").readlink()), None)
     images = list_images(rows)
+    sighting = look_at_openmp(pid, rows)
     left_s = deadline_s - (time.monotonic() - begun)
     step, threads, tools = _look_at_stacks(pid, find_python(executable, images), left_s, tid)
     return Snapshot(
@@ -84,6 +91,7 @@ def look_while_held(pid: int, deadline_s: float, *, tid: int | None = None) -> S
         packages={},
         gaps=(*gaps, *_stack_gaps(step, tools)),
         seconds=time.monotonic() - begun,
+        sighting=sighting,
     )
 
 
@@ -98,7 +106,10 @@ def complete(seen: Snapshot) -> Snapshot:
     }
     gaps += _deleted_gaps(images)
     threads = _guard(gaps, "names of callers", lambda: name_callers(seen.threads), seen.threads)
-    return seen._replace(images=images, threads=threads, packages=dict(sorted(packages.items())), gaps=tuple(gaps))
+    openmp = _guard(gaps, "OpenMP runtimes", lambda: complete_census(seen.sighting, images), None)
+    return seen._replace(
+        images=images, threads=threads, packages=dict(sorted(packages.items())), openmp=openmp, gaps=tuple(gaps)
+    )
 
 
 def _guard(gaps: list[Gap], what: str, look: Callable[[], _Fact], otherwise: _Fact) -> _Fact:

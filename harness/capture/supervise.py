@@ -41,6 +41,7 @@ _CRASHES = frozenset(
         signal.SIGSYS,
     }
 )
+_EXEC = -1  # native/harness.h
 _SIGNAL_RECORD = "struct harness_signal"
 
 
@@ -118,9 +119,11 @@ class Supervisor:
         found = self.tree.scan()
         for member in found:
             self._watch_exit(member)
-        usual_s = _RARE_SCAN_S if self._kernel_tells else _USUAL_SCAN_S
-        affordable_s = max(usual_s, (time.thread_time() - begun) / _SCAN_SHARE)
-        self._scan_interval_s = _FASTEST_SCAN_S if found else min(self._scan_interval_s * 1.1, affordable_s)
+        affordable_s = max(_USUAL_SCAN_S, (time.thread_time() - begun) / _SCAN_SHARE)
+        if self._kernel_tells:
+            self._scan_interval_s = max(_RARE_SCAN_S, affordable_s)
+        else:
+            self._scan_interval_s = _FASTEST_SCAN_S if found else min(self._scan_interval_s * 1.1, affordable_s)
 
     def _handle_events(self, timeout_s: float) -> bool:
         """Whether there were any."""
@@ -155,7 +158,9 @@ class Supervisor:
         for index in range(lib.harness_processes_read(fd, events, _MOST_EVENTS)):
             event = events[index]
             self._kernel_tells = True
-            if not event.ppid:
+            if event.ppid == _EXEC:
+                self.tree.note_exec(event.pid)
+            elif not event.ppid:
                 self.tree.note_status(event.pid, event.status, event.time_ns)
             elif member := self.tree.note_birth(event.pid, event.ppid):
                 self._watch_exit(member)

@@ -13,7 +13,6 @@ import os
 import struct
 import sys
 import time
-from pathlib import Path
 
 # linux/pidfd.h: struct pidfd_info up to exit_code (64 bytes, Linux 6.13), _IOWR(0xFF, 11, …); exit info since 6.15.
 _PIDFD_GET_INFO = 3 << 30 | 64 << 16 | 0xFF << 8 | 11
@@ -57,12 +56,15 @@ class Tree:
     def now_s(self) -> float:
         return (time.monotonic_ns() - self.started_ns) / 1e9
 
-    def add(self, pid: int, ppid: int) -> Member:
+    def add(self, pid: int, ppid: int, like: Member | None = None) -> Member:
         member = self.members[pid] = Member(pid, ppid, self.now_s())
         with contextlib.suppress(OSError, AttributeError):
             member.pidfd = os.pidfd_open(pid)
             self.by_pidfd[member.pidfd] = member
-        _describe(member)
+        if like is None:
+            _describe(member)
+        else:
+            member.name, member.argv, member.executable, member.rank = like.name, like.argv, like.executable, like.rank
         return member
 
     def hide(self, pid: int) -> None:
@@ -84,13 +86,18 @@ class Tree:
         known = self.members.get(pid)
         if known is not None and known.ended_s is not None:
             del self.members[pid]
-        return self._note_new(pid, ppid)
+        return self._note_new(pid, ppid, like=self.members.get(ppid))
 
-    def _note_new(self, pid: int, ppid: int) -> Member | None:
-        """A new member, if this process belongs to the tree and is not known yet."""
+    def note_exec(self, pid: int) -> None:
+        """The kernel told that it runs another program now."""
+        if member := self.members.get(pid):
+            _describe(member)
+
+    def _note_new(self, pid: int, ppid: int, like: Member | None = None) -> Member | None:
+        """A new member, if this process belongs to the tree and is not known yet. A fork is like its parent."""
         if pid in self.not_ours or pid in self.members or (ppid != os.getpid() and ppid not in self.members):
             return None
-        return self.add(pid, ppid)
+        return self.add(pid, ppid, like)
 
     def note_status(self, pid: int, wait_status: int, time_ns: int) -> None:
         """The kernel told how and when a first thread ended; others may live on, and then the pidfd knows."""
@@ -183,27 +190,40 @@ def _parents_first(processes: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def _read_stat(pid: int) -> list[str]:
     """The fields after the command name, which may itself hold spaces and parentheses."""
-    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    return _read(f"/proc/{pid}/stat").decode(errors="replace").rpartition(")")[2].split()
+
+
+def _read(path: str) -> bytes:
+    """Without pathlib, which is most of what following a script with thousands of short processes would cost."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = []
+        while part := os.read(fd, 1 << 16):
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        os.close(fd)
 
 
 def _describe(member: Member) -> None:
     if sys.platform != "linux":
         _describe_elsewhere(member)
         return
-    proc = Path(f"/proc/{member.pid}")
+    proc = f"/proc/{member.pid}"
     with contextlib.suppress(OSError):
-        member.name = (proc / "comm").read_text(errors="replace").strip()
+        member.name = _read(f"{proc}/comm").decode(errors="replace").strip()
         member.argv = read_argv(member.pid) or member.argv
-        member.executable = str((proc / "exe").readlink())
-        for variable in _split_nul((proc / "environ").read_bytes()):
-            if variable.startswith("RANK="):
-                member.rank = variable.removeprefix("RANK=")
+        member.executable = os.readlink(f"{proc}/exe")  # noqa: PTH115 (see _read)
+        environment = b"\0" + _read(f"{proc}/environ")
+        at = environment.find(b"\0RANK=")
+        if at != -1:
+            member.rank = environment[at + len(b"\0RANK=") :].partition(b"\0")[0].decode(errors="replace")
 
 
 def read_argv(pid: int) -> tuple[str, ...]:
     """Empty when it cannot be read: gone, a zombie, or a kernel thread."""
     try:
-        command_line = Path(f"/proc/{pid}/cmdline").read_bytes()
+        command_line = _read(f"/proc/{pid}/cmdline")
     except OSError:
         return ()
     return _split_nul(command_line) if command_line else ()

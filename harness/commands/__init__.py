@@ -56,6 +56,7 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
     run.add_argument("words", metavar="COMMAND", nargs=argparse.REMAINDER, help="the command and its arguments")
 
+    _add_openmp(commands)
     doctor = commands.add_parser(
         "doctor",
         help="what can be observed on this machine, and how to fix what cannot",
@@ -65,11 +66,38 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_openmp(commands: argparse._SubParsersAction[_Parser]) -> None:
+    openmp = commands.add_parser(
+        "openmp",
+        usage="harness openmp [PID | fix] [options]",
+        help="OpenMP and BLAS runtimes: whose they are, who calls which, and whether they will clash",
+        description="Looks at an environment (default), at a living process (PID), at wheels, or at what imports "
+        "really load. `fix` lets one copy serve all. Exit status: 0 no conflict, 11 a risk, 10 a conflict, 3 could not "
+        "look.",
+    )
+    openmp.add_argument("target", metavar="PID | fix", nargs="?", help="a living process; or fix")
+    openmp.add_argument("--python", metavar="PY", help="the interpreter whose environment is meant (default: yours)")
+    openmp.add_argument("--import", dest="modules", metavar="A,B", help="import these in a child, in both orders")
+    openmp.add_argument("--wheels", metavar="FILE|DIR", nargs="+", help="wheel files, of any platform")
+    openmp.add_argument("--requirements", metavar="FILE", help="fetch the wheels this file asks for, install nothing")
+    openmp.add_argument("--platform", metavar="TAG", help="with --requirements: e.g. macosx_14_0_arm64")
+    openmp.add_argument("--python-version", metavar="X.Y", help="with --requirements: e.g. 3.13")
+    openmp.add_argument("--apply", action="store_true", help="with fix: change the files (default: only show)")
+    openmp.add_argument("--undo", action="store_true", help="with fix: restore every file as it was")
+    openmp.add_argument("--dry-run", action="store_true", help="with fix: only show (the default)")
+    openmp.add_argument("--keep", metavar="COPY", help="with fix: the copy that shall serve all (default: the newest)")
+    openmp.add_argument("--json", action="store_true", help="one JSON document on stdout")
+
+
 def find_command(name: str) -> Callable[[argparse.Namespace], int]:
     if name == "run":
         from harness.commands.run import run_command
 
         return run_command
+    if name == "openmp":
+        from harness.commands.openmp import openmp_command
+
+        return openmp_command
     from harness.commands.doctor import doctor_command
 
     return doctor_command

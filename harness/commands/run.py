@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from harness.capture.cgroup import read_oom_counts
 from harness.capture.channels import hold_closed_descriptors, open_channels, say, settle
-from harness.capture.injection import preload_variables, shim_variables, why_not
+from harness.capture.injection import link_variables, why_not
 from harness.capture.launch import find_command, open_processes, open_signals, spawn, stop_following
 from harness.capture.link import Link
 from harness.capture.supervise import Supervisor
@@ -46,7 +46,7 @@ def run_command(arguments: argparse.Namespace) -> int:
             channel.start_relay(case)
         signals_fd, processes_fd = open_signals(), open_processes()
         link, no_link = _open_link(path, arguments.inject)
-        variables = _link_variables(link, arguments.inject)
+        variables = link_variables(link.path, arguments.inject) if link else {}
         pid = spawn(path, argv, channels, variables)
     except BaseException:
         cases.remove_case(case)
@@ -87,12 +87,6 @@ def _open_link(path: str, inject: str) -> tuple[Link | None, str | None]:
         return None, "--inject none was asked for"
     trouble = why_not(path)
     return (None, trouble) if trouble else (Link(), None)
-
-
-def _link_variables(link: Link | None, inject: str) -> dict[str, str]:
-    if link is None:
-        return {}
-    return shim_variables(link.path) if inject == "shim" else preload_variables(link.path)
 
 
 def _gather(supervisor: Supervisor, argv: list[str], oom_before: dict[str, int], no_link: str | None) -> Evidence:

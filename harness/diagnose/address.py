@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from harness.diagnose.sicodes import SI_KERNEL, explain_si_code, is_sent, name_si_code
+from harness.diagnose.sicodes import REFUSED, SI_KERNEL, UNTOLD, explain_si_code, is_sent, name_si_code
 from harness.evidence.crash import Crash, Mapping
 from harness.evidence.model import name_signal
 
@@ -66,7 +66,9 @@ def describe_fault(crash: Crash) -> Fault:
     address = _address(crash)
     if address is None:
         return _describe_protection_fault(crash)
-    return _describe_bus_error(crash, address) if signame == "SIGBUS" else _describe_segfault(crash, address)
+    # On macOS most of what is a SIGSEGV elsewhere is a SIGBUS: there the address tells, not the signal.
+    is_bus_error = signame == "SIGBUS" and crash.si_code not in (REFUSED, UNTOLD)
+    return _describe_bus_error(crash, address) if is_bus_error else _describe_segfault(crash, address)
 
 
 def fault_address(crash: Crash) -> str | None:
@@ -187,7 +189,7 @@ def _describe_refusal(crash: Crash, address: int, mapping: Mapping, access: Acce
             return Fault(f"{what}: memory without access, just past the end of {_name(below)}", "past-end", below)
         words = "a guard page, or memory reserved or given back"
         return Fault(f"{what}: memory without access ({words})", "unmapped", mapping)
-    refused = name_si_code(crash.signo, crash.si_code) == "SEGV_ACCERR"
+    refused = name_si_code(crash.signo, crash.si_code) in ("SEGV_ACCERR", "KERN_PROTECTION_FAILURE")
     if refused and access in ("write", None) and "w" not in mapping.permissions:
         # Reading is allowed: it can only have been a write.
         words = f"read-only mapping of {_name(mapping)}" if _is_file(mapping) else f"{_name(mapping)}, read-only"

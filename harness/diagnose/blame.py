@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from harness.diagnose.lastwords import innermost_user_frame
 from harness.diagnose.plumbing import (
-    image_name,
     is_interpreter,
     is_ours,
     is_plumbing,
@@ -25,7 +24,6 @@ from harness.evidence.crash import Crash, CrashFrame, CrashThread, Image
 from harness.evidence.model import name_signal
 
 _EVALUATION = re.compile(r"_?PyEval_EvalFrame(?:Default|Ex)?|_TAIL_CALL_\w+")
-_OPENMP_FILE = re.compile(r"lib[gi]?omp[\d.-].*")
 # Defined by a runtime and by nothing else, in static copies as well.
 _OPENMP_FUNCTION = re.compile(r"(?:__kmp|kmp_flag|GOMP_|gomp_)\w*(?:::\w+)?")
 _PIN_MEMORY = re.compile(r"pin_memory|pt_data_pin")
@@ -88,15 +86,14 @@ def describe_thread(crash: Crash) -> str:
     return "a DataLoader pin-memory thread" if _PIN_MEMORY.search(name) else f"thread {name}"
 
 
-def crosses_openmp(crash: Crash, runtimes: frozenset[str] = frozenset()) -> tuple[Image, Image] | None:
+def crosses_openmp(crash: Crash) -> tuple[Image, Image] | None:
     """The (calling, called) OpenMP images, when on the crashed stack one copy calls straight into another.
 
-    `runtimes` are the bases of images known by content to be OpenMP runtimes; an image whose frames have a runtime's
-    names is one as well. Two copies with other code between them are nested regions, which work: not a crossing.
+    Two copies with other code between them are nested regions, which work: not a crossing.
     """
     thread = crashed_thread(crash)
     native = [frame for frame in thread.frames if not is_plumbing(frame)] if thread else []
-    known = runtimes | _openmp_bases(crash)
+    known = _openmp_bases(crash)
     images = [find_image(crash, frame) for frame in native]
     for called, calling in pairwise(images):
         if called and calling and called.base != calling.base and {called.base, calling.base} <= known:
@@ -210,9 +207,12 @@ def _thread_name(crash: Crash, thread: CrashThread | None) -> str | None:
 
 
 def _openmp_bases(crash: Crash) -> frozenset[str]:
-    """The images in which some thread stands in a runtime's function."""
+    """Runtimes by their content, and the images in which some thread stands in a runtime's function."""
+    known = {runtime.place.base for runtime in crash.openmp.runtimes if not runtime.static} if crash.openmp else set()
     frames = (frame for thread in crash.threads for frame in thread.frames if _is_openmp(frame))
-    return frozenset(image.base for frame in frames if (image := find_image(crash, frame)))
+    return frozenset(
+        {base for base in known if base} | {image.base for frame in frames if (image := find_image(crash, frame))}
+    )
 
 
 def _is_openmp(frame: CrashFrame) -> bool:
@@ -225,6 +225,4 @@ def _is_openmp_worker(crash: Crash, thread: CrashThread) -> bool:
     if not frames or frames[-1].kind == "python":
         return False
     image = find_image(crash, frames[-1])
-    if _is_openmp(frames[-1]) or (image is not None and image.base in _openmp_bases(crash)):
-        return True
-    return _OPENMP_FILE.fullmatch(image_name(frames[-1].image)) is not None
+    return _is_openmp(frames[-1]) or (image is not None and image.base in _openmp_bases(crash))

@@ -73,9 +73,12 @@ def _first_death(
 ) -> Culprit | None:
     if main is None or main.ended_s is None or main.ending is None:
         return None
+    crashed_s = {
+        crash.pid: crash.at_s for crash in evidence.crashes
+    }  # one that is looked at dies later than it crashed
     deaths = sorted(
         (process for process in evidence.processes if process is not main and _died_around(process, main)),
-        key=lambda process: process.ended_s or 0.0,
+        key=lambda process: crashed_s.get(process.pid, process.ended_s or 0.0),
     )
     for process in deaths:
         assert process.ending is not None and process.ended_s is not None

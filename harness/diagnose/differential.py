@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 
 from harness.diagnose.matching import Finding
+from harness.diagnose.openmp import rule
 from harness.diagnose.reading import Reading
 from harness.diagnose.verdict import Hypothesis
 from harness.evidence.model import Statement
 
 _GIB = 1024**3
-_OPENMP_FILE = re.compile(r"lib(gomp|omp|iomp5)[.-]")
 _TRACKER = re.compile(r"resource_tracker: There appear to be \d+ leaked")
 _THREAD_VARIABLES = re.compile(r"(OMP|MKL|OPENBLAS|VECLIB|NUMEXPR|BLIS)_(MAXIMUM_)?NUM_THREADS|KMP_\w+")
 _RUNTIME_LOADERS = frozenset(
@@ -100,10 +100,8 @@ def _openmp(kind: str, reading: Reading) -> Hypothesis | None:
 
 
 def _loaded_runtimes(reading: Reading) -> Hypothesis | None:
-    """Two runtimes are a risk worth naming; none or one by name leaves only copies hidden in other files."""
-    if reading.crash is None:
+    """Two that are really used are a risk worth naming, but no cause without a stack that crosses between them."""
+    if reading.crash is None or reading.crash.openmp is None:
         return Hypothesis("duplicate-openmp", "open", "which OpenMP runtimes were loaded was not recorded")
-    runtimes = [image.path for image in reading.crash.images if _OPENMP_FILE.match(image.path.rpartition("/")[2])]
-    if len(runtimes) < 2:
-        return None
-    return Hypothesis("duplicate-openmp", "open", f"{len(runtimes)} OpenMP runtimes were loaded: {', '.join(runtimes)}")
+    ruling = rule(reading.crash.openmp)
+    return Hypothesis("duplicate-openmp", "ruled-out" if ruling.kind == "no-conflict" else "open", ruling.headline)

@@ -15,6 +15,7 @@ from harness.diagnose.differential import weigh
 from harness.diagnose.kinds import KINDS
 from harness.diagnose.lastwords import innermost_user_frame
 from harness.diagnose.matching import Finding, Kind, match
+from harness.diagnose.openmp import describe, list_copies, tell_collision
 from harness.diagnose.reading import Reading
 from harness.diagnose.upstream import find_upstream
 from harness.diagnose.verdict import (
@@ -26,6 +27,7 @@ from harness.diagnose.verdict import (
     ProcessRef,
     Progress,
     Remedy,
+    Runtime,
     Target,
     Verdict,
 )
@@ -48,6 +50,7 @@ def judge(evidence: Evidence, case: str | None = None) -> Document:
         differential=() if kind.name == "clean" else weigh(kind.name, finding, reading),
         progress=_progress(finding, reading),
         gaps=(*evidence.gaps, *_missing(kind, reading)),
+        openmp=_runtimes(reading),
     )
 
 
@@ -80,7 +83,7 @@ def _verdict(kind: Kind, finding: Finding, reading: Reading) -> Verdict:
     return Verdict(
         kind=kind.name,
         status=finding.status,
-        headline=_headline(kind, finding, reading, user_frame),
+        headline=_headline(kind, finding, reading, user_frame, component),
         component=component,
         faulting_image=faulting,
         process=_process(reading),
@@ -93,14 +96,21 @@ def _verdict(kind: Kind, finding: Finding, reading: Reading) -> Verdict:
             *finding.grounds,
             *_crash_grounds(reading),
             *_python_ground(reading),
+            *_runtime_grounds(kind, reading),
             *_setting_grounds(reading),
         ),
         against=_against(finding, reading),
         upstream=find_upstream(kind.name, reading),
         remedies=tuple(_fill_in(remedy, reading) for remedy in kind.remedies if not reading.is_sent),
-        next=kind.next,
+        next=kind.next.replace("{python}", _python(reading)) if kind.next else None,
         fault=_fault(reading),
     )
+
+
+def _python(reading: Reading) -> str:
+    """The interpreter as it was called, so that a virtual environment is found again."""
+    process = next((process for process in reading.evidence.processes if process.pid == reading.culprit.pid), None)
+    return process.argv[0] if process and process.argv else "python3"
 
 
 def _process(reading: Reading) -> ProcessRef:
@@ -116,7 +126,9 @@ def _fault(reading: Reading) -> str | None:
     return reading.fault.sentence
 
 
-def _headline(kind: Kind, finding: Finding, reading: Reading, user_frame: Frame | None) -> str:
+def _headline(
+    kind: Kind, finding: Finding, reading: Reading, user_frame: Frame | None, component: Component | None
+) -> str:
     words = {
         "detail": finding.detail,
         "after": f": {finding.detail}" if finding.detail else "",
@@ -124,6 +136,7 @@ def _headline(kind: Kind, finding: Finding, reading: Reading, user_frame: Frame 
         "signal": reading.signame or "a signal",
         "sender": _sender(reading),
         "component": _component_words(reading),
+        "runtimes": tell_collision(reading.crash.openmp if reading.crash else None, component, finding.groups),
         "but": "".join(f", but {_describe_death(process, reading)}" for process in _crashed_below(reading)[:1]),
         **finding.groups,
     }
@@ -134,6 +147,8 @@ def _component_words(reading: Reading) -> str:
     """ " in libfaiss.so (faiss-cpu 1.15.1)" where the stack names one; of a sent signal, who sent it."""
     if reading.is_sent and reading.crash is not None:
         sender = reading.crash.sender_pid
+        if sender is None:
+            return " that somebody sent to it"
         return " that it sent to itself" if sender == reading.crash.pid else f" that process {sender} sent to it"
     return _name_component(reading.blame.component if reading.blame else None)
 
@@ -225,6 +240,30 @@ def _python_ground(reading: Reading) -> tuple[Ground, ...]:
     return (Ground(f"Python stack of {count} thread{'s' * (count != 1)} (faulthandler)", str(reading.dump.place)),)
 
 
+def _runtime_grounds(kind: Kind, reading: Reading) -> tuple[Ground, ...]:
+    if kind.name != "duplicate-openmp" or reading.crash is None or reading.crash.openmp is None:
+        return ()
+    return tuple(Ground(describe(copy), "binding table") for copy in list_copies(reading.crash.openmp))
+
+
+def _runtimes(reading: Reading) -> tuple[Runtime, ...] | None:
+    census = reading.crash.openmp if reading.crash else None
+    if census is None:
+        return None
+    return tuple(
+        Runtime(
+            image=runtime.place.image,
+            family=runtime.family,
+            version=runtime.version,
+            distribution=runtime.place.distribution,
+            base=runtime.place.base,
+            registered=runtime.registered,
+            bound_by=tuple(caller.place.image for caller in callers),
+        )
+        for runtime, callers in list_copies(census)
+    )
+
+
 def _setting_grounds(reading: Reading) -> tuple[Ground, ...]:
     """The flag that hides a duplicate runtime, wherever it was set."""
     name = "KMP_DUPLICATE_LIB_OK"
@@ -272,7 +311,11 @@ def _describe_death(process: Process, reading: Reading) -> str:
 
 
 def _fill_in(remedy: Remedy, reading: Reading) -> Remedy:
-    words = {"{command}": reading.command or "COMMAND", "{native}": _native_advice(reading)}
+    words = {
+        "{command}": reading.command or "COMMAND",
+        "{native}": _native_advice(reading),
+        "{python}": _python(reading),
+    }
     do, verify = remedy.do, remedy.verify
     for name, value in words.items():
         do, verify = do.replace(name, value), verify.replace(name, value) if verify else None

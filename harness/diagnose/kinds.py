@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 
+from harness.diagnose.blame import crosses_openmp
 from harness.diagnose.matching import Finding, Kind, marker
+from harness.diagnose.openmp import LET_ONE_SERVE, NEVER_THE_FLAG, ONE_DISTRIBUTOR, SEPARATE_PROCESSES
 from harness.diagnose.reading import Reading
 from harness.diagnose.verdict import Ground, Remedy, Status
 
@@ -55,6 +57,22 @@ def _numpy_abi(reading: Reading) -> Finding | None:
         detail = f"{module} was compiled for NumPy {banner['built']} and found NumPy {banner['found']}"
         grounds.append(Ground(" ".join(banner[0].split()), str(place)))
     return Finding("supported" if reading.is_log else "established", detail, tuple(grounds), {})
+
+
+def _two_runtimes(reading: Reading) -> Finding | None:
+    """Without the message: the runtime's own check on the stack, or a stack that crosses from one copy into another."""
+    crash = reading.crash
+    if crash is None or reading.is_sent or reading.blame is None:
+        return None
+    if crossing := crosses_openmp(crash):
+        calling, called = (image.path for image in crossing)
+        ground = Ground(f"on the stack {calling} calls straight into {called}", "crash link")
+        return Finding("established", "", (ground,), {"calling": calling, "called": called})
+    checks = any("__kmp_register_library" in (frame.function or "") for frame in reading.blame.frames_below)
+    if checks and reading.signame == "SIGABRT":
+        ground = Ground("the runtime's check for a second copy is on the stack, above abort()", "crash link")
+        return Finding("established", "", (ground,), {})
+    return None
 
 
 _PAGE_BYTES = 4096
@@ -113,18 +131,6 @@ def _clean(reading: Reading) -> Finding | None:
     return Finding("established", "", (), {}) if reading.exit_code == 0 else None
 
 
-_ONE_RUNTIME = Remedy(
-    do="Load one OpenMP runtime per process: install both packages from one distributor (for example conda-forge), or "
-    "keep the two libraries in separate processes.",
-    safe=True,
-    why="two copies keep two thread tables; whichever starts second aborts, hangs or crashes",
-    verify="harness run -- {command}",
-)
-_NEVER_THE_FLAG = Remedy(
-    do="KMP_DUPLICATE_LIB_OK=TRUE",
-    safe=False,
-    why="it hides the fault: the abort becomes a hang, a crash or wrong numbers (pytorch#78490, faiss#1977)",
-)
 _NATIVE_STACK = Remedy(
     do="{native}",
     safe=True,
@@ -154,8 +160,8 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         "duplicate-openmp",
-        "two OpenMP runtimes in one process; the second one aborted (OMP Error #15)",
-        "Two OpenMP runtimes in one process: {second} started while {first} was already running, and aborted{where}",
+        "two OpenMP runtimes in one process: the second one aborts (OMP Error #15), or a stack crosses between them",
+        "Two OpenMP runtimes in one process: {runtimes}{where}",
         markers=(
             marker(
                 r"OMP: Error #15: Initializing (?P<second>\S+), but found (?P<first>\S+) already initialized",
@@ -163,7 +169,9 @@ KINDS: tuple[Kind, ...] = (
                 "omp15_linux_libomp_so.txt",
             ),
         ),
-        remedies=(_ONE_RUNTIME, _NEVER_THE_FLAG),
+        rule=_two_runtimes,
+        remedies=(ONE_DISTRIBUTOR, LET_ONE_SERVE, SEPARATE_PROCESSES, NEVER_THE_FLAG),
+        next="harness openmp --python {python}",
     ),
     Kind(
         "allocation-failure",

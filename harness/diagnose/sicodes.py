@@ -1,6 +1,7 @@
 """What the kernel's si_code says about a signal: its name, and in words what happened.
 
-Numbers are Linux's (asm-generic/siginfo.h), which x86_64 and aarch64 share. Does not look at addresses.
+Numbers are Linux's (asm-generic/siginfo.h), which x86_64 and aarch64 share, and two of our own for what macOS says
+otherwise (native/harness.h). Does not look at addresses.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import NamedTuple
 from harness.evidence.model import name_signal
 
 SI_USER, SI_QUEUE, SI_TKILL, SI_KERNEL = 0, -1, -6, 0x80
+UNTOLD, REFUSED = 256, 257
 
 
 class Code(NamedTuple):
@@ -27,6 +29,7 @@ _ANY = {
     -5: Code("SI_SIGIO", "sent by queued SIGIO"),
     SI_TKILL: Code("SI_TKILL", "sent with tgkill() (abort, raise)"),
     SI_KERNEL: Code("SI_KERNEL", "raised by the kernel without a reason code"),
+    UNTOLD: Code("no si_code", "macOS does not say why"),
 }
 _BY_SIGNAL: dict[str, dict[int, Code]] = {
     "SIGSEGV": {
@@ -44,6 +47,7 @@ _BY_SIGNAL: dict[str, dict[int, Code]] = {
         3: Code("BUS_OBJERR", "hardware error"),
         4: Code("BUS_MCEERR_AR", "the hardware reports damaged memory"),
         5: Code("BUS_MCEERR_AO", "the hardware reports damaged memory"),
+        REFUSED: Code("KERN_PROTECTION_FAILURE", "the mapping does not allow it"),
     },
     "SIGFPE": {
         1: Code("FPE_INTDIV", "integer division by zero (or the lowest number by -1)"),

@@ -10,6 +10,7 @@ from typing import Literal
 from msgspec import Struct
 
 from harness.evidence.gap import Gap
+from harness.evidence.openmp import Census
 
 # How much of the stacks could be had, best first.
 Step = Literal["native-all", "native", "python", "raw", "none"]
@@ -92,6 +93,7 @@ class Crash(Struct, frozen=True):
     threads_total: int | None = None
     shm_free_bytes: int | None = None
     packages: dict[str, str] = {}
+    openmp: Census | None = None
     loop: bool = False
     sender_pid: int | None = None
     gaps: tuple[Gap, ...] = ()

@@ -13,11 +13,19 @@ import msgspec
 
 from harness.diagnose import kinds
 from harness.diagnose.health import Doctor
+from harness.diagnose.openmp import OpenmpDocument
 from harness.diagnose.verdict import Document
 from harness.evidence.model import Evidence
+from harness.report.fix import FixDocument
 
 DIRECTORY = Path(__file__).parents[1] / "schemas"
-_TYPES = {"verdict": Document, "evidence": Evidence, "doctor": Doctor}
+_TYPES = {
+    "verdict": Document,
+    "evidence": Evidence,
+    "doctor": Doctor,
+    "openmp": OpenmpDocument,
+    "openmp-fix": FixDocument,
+}
 
 
 def build_schemas() -> dict[str, str]:

@@ -22,28 +22,28 @@ def render(document: Document, *, width: int, color: bool) -> str:
     """The whole report, or one line where one line says it all."""
     lines = [_verdict_line(document, width, color)]
     if document.verdict.kind in _ONE_LINERS and document.verdict.process.role == "main":
-        lines += _rows("", document.verdict.against[1:], width, color)  # the first is in the headline
+        lines += rows("", document.verdict.against[1:], width, color)  # the first is in the headline
         if document.verdict.kind == "exit-nonzero":
-            lines += _rows("output", _last_output(document), width, color)
-        lines += _rows("case", [document.case] if document.case else [], width, color)
+            lines += rows("output", _last_output(document), width, color)
+        lines += rows("case", [document.case] if document.case else [], width, color)
         return "\n".join(lines) + "\n"
     verdict = document.verdict
-    lines += _rows("fault", [verdict.fault] if verdict.fault else [], width, color)
-    lines += _rows("component", _component(verdict.component, verdict.faulting_image), width, color)
-    lines += _rows("process", _process(document), width, color)
-    lines += _rows("grounds", [f"{ground.fact}  [{ground.source}]" for ground in verdict.grounds], width, color)
-    lines += _rows("against", verdict.against, width, color)
-    lines += _rows("not seen", [f"{gap.what}: {gap.why}" for gap in document.gaps], width, color)
-    lines += _rows("ruled out", _hypotheses(document.differential, "ruled-out"), width, color)
-    lines += _rows("still open", _hypotheses(document.differential, "open"), width, color)
-    lines += _rows("output", _last_output(document), width, color)
-    lines += _rows("known as", [f"{known.ref}: {known.why}" for known in verdict.upstream], width, color)
-    lines += _rows("do", [_remedy(remedy) for remedy in verdict.remedies if remedy.safe], width, color)
-    lines += _rows("do not", [_remedy(remedy) for remedy in verdict.remedies if not remedy.safe], width, color)
+    lines += rows("fault", [verdict.fault] if verdict.fault else [], width, color)
+    lines += rows("component", _component(verdict.component, verdict.faulting_image), width, color)
+    lines += rows("process", _process(document), width, color)
+    lines += rows("grounds", [f"{ground.fact}  [{ground.source}]" for ground in verdict.grounds], width, color)
+    lines += rows("against", verdict.against, width, color)
+    lines += rows("not seen", [f"{gap.what}: {gap.why}" for gap in document.gaps], width, color)
+    lines += rows("ruled out", _hypotheses(document.differential, "ruled-out"), width, color)
+    lines += rows("still open", _hypotheses(document.differential, "open"), width, color)
+    lines += rows("output", _last_output(document), width, color)
+    lines += rows("known as", [f"{known.ref}: {known.why}" for known in verdict.upstream], width, color)
+    lines += rows("do", [tell_remedy(remedy) for remedy in verdict.remedies if remedy.safe], width, color)
+    lines += rows("do not", [tell_remedy(remedy) for remedy in verdict.remedies if not remedy.safe], width, color)
     verify = dict.fromkeys(remedy.verify for remedy in verdict.remedies if remedy.verify)
-    lines += _rows("verify", list(verify), width, color)
-    lines += _rows("next", [verdict.next] if verdict.next else [], width, color)
-    lines += _rows("case", [document.case] if document.case else [], width, color)
+    lines += rows("verify", list(verify), width, color)
+    lines += rows("next", [verdict.next] if verdict.next else [], width, color)
+    lines += rows("case", [document.case] if document.case else [], width, color)
     return "\n".join(lines) + "\n"
 
 
@@ -69,7 +69,7 @@ def _verdict_line(document: Document, width: int, color: bool) -> str:
     return f"{_BOLD}{_RED}{text}{_OFF}" if color else text
 
 
-def _rows(label: str, texts: list[str] | tuple[str, ...], width: int, color: bool) -> list[str]:
+def rows(label: str, texts: list[str] | tuple[str, ...], width: int, color: bool) -> list[str]:
     """A label on the first line, everything else under it."""
     lines = []
     for index, text in enumerate(texts):
@@ -138,7 +138,7 @@ def _last_output(document: Document) -> list[str]:
     return rows
 
 
-def _remedy(remedy: Remedy) -> str:
+def tell_remedy(remedy: Remedy) -> str:
     return f"{remedy.do}  ({remedy.why})" if remedy.why else remedy.do
 
 

@@ -12,12 +12,15 @@ def start_link():
     import ctypes
 
     link = os.environ.get("HARNESS_LINK")
-    library = os.path.join(os.path.dirname(link or ""), "libharness.so")
+    name = "libharness.dylib" if sys.platform == "darwin" else "libharness.so"
+    library = os.path.join(os.path.dirname(link or ""), name)
     if not link or not os.path.exists(library):
         return
     native = ctypes.CDLL(library)
     native.harness_link_start.argtypes = [ctypes.c_char_p]
     native.harness_link_start(os.fsencode(link))
+    # At the interpreter's end faulthandler gives the default action back; libraries' destructors run after that.
+    ctypes.pythonapi.Py_AtExit(native.harness_link_renew)
 
 
 def run_the_other_one():

@@ -6,8 +6,11 @@ that writes a file (core, in the working directory); without one the peers canno
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -15,53 +18,155 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-from tests.bench.measure import PYTHON, RUN, environment, require
-from tests.bench.rows import Note, Plan, Row
+from tests.bench import targets
+from tests.bench.measure import HARNESS, PYTHON, RUN, environment, interleave, require
+from tests.bench.table import Note, Plan, Row, met, timing_row
 
 _GIB = 1024**3
-# The memory is filled, so that it is resident and belongs into a core.
-_VICTIM = """
-import ctypes, sys, threading, time
-ballast = b"x" * int(sys.argv[1])
-for _ in range(int(sys.argv[2])):
-    threading.Thread(target=threading.Event().wait, daemon=True).start()
-print(time.monotonic(), flush=True)
-ctypes.string_at(0)
-"""
+_NO_CORE = ["sh", "-c", 'ulimit -S -c 0; exec "$@"', "sh"]
 
 
 def measure_crash(plan: Plan) -> Iterator[Row | Note]:
-    sizes = [0.1] if plan.steps < 100 else [0.5, 2.0, 6.0]
-    ours = {size: median(_linked_s(size, 3) for _ in range(3)) for size in sizes}
+    sizes = plan.resident_gib
+    each = [(lambda size=size: _linked_s(size, 3), lambda size=size: _death_s(size)) for size in sizes]
+    figures = interleave(plan.stream_pairs, *(measure for pair in each for measure in pair))
+    rounds = dict(zip(sizes, zip(figures[::2], figures[1::2], strict=True), strict=True))
+    ours = {size: median(rounds[size][0]) for size in sizes}
     for size in sizes:
         for name, command in _peers():
             peer, core_bytes = _core_s(size, command)
-            goal, met = (">= 10 x", "yes" if peer / ours[size] >= 10 else "no") if size == 2.0 else ("-", "")
             yield Row(
                 f"crash to answer, {size} GiB resident, against core + {name}",
                 f"{ours[size]:.2f} s",
                 f"{peer:.2f} s (core {core_bytes / _GIB:.2f} GiB)",
                 f"{peer / ours[size]:.1f} x faster",
-                goal,
-                met,
+                *((">= 10 x", met(peer / ours[size] >= 10)) if size == 2.0 else ()),
             )
-    if len(sizes) > 1:
-        ratio = ours[6.0] / ours[0.5]
-        cells = (f"{ours[6.0]:.2f} s", f"{ours[0.5]:.2f} s", f"{ratio:.2f}")
-        yield Row("crash to answer, 6 GiB / 0.5 GiB", *cells, "<= 1.3", "yes" if ratio <= 1.3 else "no")
-    few = _linked_s(0.1, 4)
-    for threads in (40, 400):
-        many = _linked_s(0.1, threads)
-        yield Row(f"crash to answer, {threads} threads / 4", f"{many:.2f} s", f"{few:.2f} s", f"{many / few:.2f}")
+    flat = met(ours[max(sizes)] / ours[min(sizes)] <= 1.3)
+    yield _growth_row("crash to answer", ours)._replace(goal="<= 1.3", met=flat)
+    yield from _beyond_death_rows(rounds)
+    few, *others = plan.threads
+    few_s = _linked_s(0.1, few)
+    for many in others:
+        many_s = _linked_s(0.1, many)
+        cells = (f"{many_s:.2f} s", f"{few_s:.2f} s", f"{many_s / few_s:.2f}")
+        yield Row(f"crash to answer, {many} threads / {few}", *cells)
 
 
-def _linked_s(size_gib: float, threads: int) -> float:
+def _growth_row(what: str, by_size: dict[float, float]) -> Row:
+    small, large = min(by_size), max(by_size)
+    cells = (f"{by_size[large]:.2f} s", f"{by_size[small]:.2f} s", f"{by_size[large] / by_size[small]:.2f}")
+    return Row(f"{what}, {large} GiB / {small} GiB", *cells)
+
+
+def _beyond_death_rows(rounds: dict[float, tuple[list[float], list[float]]]) -> Iterator[Row | Note]:
+    """Freeing the memory is the kernel's work and part of any death; what is left when it is subtracted is ours."""
+    extra = {}
+    for size, (ours, bare) in rounds.items():
+        differences = [a - b for a, b in zip(ours, bare, strict=True)]
+        extra[size] = median(differences)
+        yield Row(
+            f"crash to answer, {size} GiB, against a bare death",
+            f"{median(ours):.2f} s",
+            f"{median(bare):.2f} s",
+            f"+{extra[size]:.2f} s ({min(differences):.2f} to {max(differences):.2f})",
+        )
+    yield _growth_row("crash to answer minus bare death", extra)
+    yield Note("bare death: no core; from the fault until its parent has its status, which is when the memory is freed")
+
+
+def measure_case_size(plan: Plan) -> Iterator[Row | Note]:
+    """What is left on disk of the same crash, as blocks: a core may have holes."""
+    for size in plan.resident_gib[:2]:
+        with tempfile.TemporaryDirectory() as cases:
+            _linked_s(size, 3, cases)
+            case_bytes = sum(path.stat().st_blocks * 512 for path in Path(cases).rglob("*"))
+        _, core_bytes = _core_s(size, ["true"])
+        yield Row(
+            f"case directory, {size} GiB resident, against a core",
+            f"{case_bytes / 1024:.0f} KiB",
+            f"{core_bytes / 1024:.0f} KiB",
+            f"1/{core_bytes / case_bytes:.0f}",
+        )
+
+
+def measure_stillness(plan: Plan) -> Iterator[Row | Note]:
+    """From the fault until faulthandler, the next handler in line, says its first word. The other threads idle."""
+    rounds = {}
+    for threads in plan.threads:
+        words = [PYTHON, "-c", targets.FAULT, str(threads)]
+        rounds[threads] = interleave(
+            plan.pairs, lambda words=words: _still_ms([*RUN, *words]), lambda words=words: _still_ms(words)
+        )
+        ours, bare = rounds[threads]
+        yield Row(
+            f"stood still in a crash, {threads} threads, against bare",
+            f"{median(ours):.1f} ms",
+            f"{median(bare):.1f} ms",
+            f"+{median(ours) - median(bare):.1f} ms ({min(ours):.1f} to {max(ours):.1f})",
+        )
+        yield _look_note(threads)
+    few, *others = plan.threads
+    for many in others:
+        yield timing_row(f"stood still in a crash, {many} threads / {few}", rounds[many][0], rounds[few][0], "ms")
+
+
+def _look_note(threads: int) -> Note:
+    """What was had for that time: a look that ran into its deadline is not a fast look."""
+    with tempfile.TemporaryDirectory() as cases:
+        _linked_s(0, threads, cases)
+        crash = json.loads(next(Path(cases).glob("*/evidence.json")).read_text())["crashes"][0]
+    failed = [f"; {tool['tool']}: {tool['error']}" for tool in crash["tools"] if tool["error"]]
+    stacks = f"stacks of {len(crash['threads'])} of {crash['threads_total']} threads"
+    return Note(f"one more crash like it: {stacks}, {crash['held_s'] * 1e3:.0f} ms by its own clock{''.join(failed)}")
+
+
+def _still_ms(argv: list[str]) -> float:
+    """The program writes the time of its fault to a pipe of its own, and faulthandler to another."""
+    with contextlib.ExitStack() as open_files:
+        (fault, fault_end), (words, words_end) = os.pipe(), os.pipe()
+        for descriptor in (fault, words):
+            open_files.callback(os.close, descriptor)
+        process = subprocess.Popen(
+            [*_NO_CORE, *argv, str(fault_end), str(words_end)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=[fault_end, words_end],
+            env=environment(),
+        )
+        os.close(fault_end)
+        os.close(words_end)
+        first = os.read(words, 1)
+        spoken_ns = time.monotonic_ns()
+        _, said = process.communicate()
+        require(bool(first), f"faulthandler said nothing: {said[-300:]!r}")
+        return (spoken_ns - int(os.read(fault, 64))) / 1e6
+
+
+def _linked_s(size_gib: float, threads: int, cases: str | None = None) -> float:
     """Until harness has printed its report and left."""
-    words = [PYTHON, "-c", _VICTIM, str(int(size_gib * _GIB)), str(threads)]
-    done = subprocess.run([*RUN, *words], capture_output=True, text=True, env=environment(), check=False)
+    where = ["--cases", cases] if cases else []
+    done = _crash([*HARNESS, "run", *where, "--", *_victim(size_gib, threads)])
     ended = time.monotonic()
     require(done.returncode == 139 and "siginfo SEGV_MAPERR" in done.stderr, f"no crash was seen: {done.stderr[-300:]}")
     return ended - float(done.stdout)
+
+
+def _death_s(size_gib: float) -> float:
+    """Bare, without a core: until the status is here."""
+    done = _crash(_victim(size_gib, 3))
+    ended = time.monotonic()
+    require(done.returncode == -signal.SIGSEGV, f"it did not crash: exit status {done.returncode}")
+    return ended - float(done.stdout)
+
+
+def _victim(size_gib: float, threads: int) -> list[str]:
+    return [PYTHON, "-c", targets.CRASH, str(int(size_gib * _GIB)), str(threads)]
+
+
+def _crash(argv: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*_NO_CORE, *argv], capture_output=True, text=True, env=environment(), check=False)
 
 
 def _peers() -> list[tuple[str, list[str]]]:
@@ -77,8 +182,7 @@ def _core_s(size_gib: float, tool: list[str]) -> tuple[float, int]:
     pattern = Path("/proc/sys/kernel/core_pattern").read_text().strip()
     require(pattern == "core", f"core_pattern is {pattern!r}, so there is no core file to compare with")
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/tmp")) as folder:
-        words = [PYTHON, "-c", _VICTIM, str(int(size_gib * _GIB)), "3"]
-        command = ["sh", "-c", 'ulimit -c unlimited; exec "$@"', "sh", *words]
+        command = ["sh", "-c", 'ulimit -c unlimited; exec "$@"', "sh", *_victim(size_gib, 3)]
         crashed = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment(), check=False)
         subprocess.run(tool, cwd=folder, capture_output=True, env=environment(), check=False)
         ended = time.monotonic()
@@ -88,4 +192,4 @@ def _core_s(size_gib: float, tool: list[str]) -> tuple[float, int]:
         return ended - float(crashed.stdout), core.stat().st_blocks * 512
 
 
-CRASH_ROWS = {"crash": measure_crash}
+CRASH_ROWS = {"crash": measure_crash, "size": measure_case_size, "still": measure_stillness}

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
 from tests.bench import targets
 from tests.bench.measure import (
@@ -32,52 +31,11 @@ from tests.bench.measure import (
     run,
     stream,
 )
+from tests.bench.table import Note, Plan, Row, met, spread, timing_row
 
 _HERE = Path(__file__).parent
 _PASS = [PYTHON, "-c", "pass"]
 _THROUGH_CAT = ["sh", "-c", '"$@" | cat', "sh"]
-
-
-class Plan(NamedTuple):
-    """How much of everything."""
-
-    steps: int = 110  # 22 s on two cores of 2026
-    pairs: int = 5
-    repeats: int = 20
-    streamed_bytes: int = 1024**3
-    stream_pairs: int = 3
-    lines: int = 200_000
-    settle_s: float = 3.0
-    window_s: float = 5.0
-
-
-QUICK = Plan(15, 2, 5, 64 * 1024**2, 2, 20_000, 0.5, 1.0)
-
-
-class Row(NamedTuple):
-    what: str
-    ours: str
-    peer: str
-    ratio: str
-    goal: str = "-"
-    met: str = ""
-
-
-class Note(NamedTuple):
-    text: str
-
-
-def _met(condition: bool) -> str:
-    return "yes" if condition else "no"
-
-
-def _spread(ours: list[float], peer: list[float]) -> str:
-    middle, low, high = median_ratio(ours, peer)
-    return f"{middle:.3f} ({low:.3f} to {high:.3f})"
-
-
-def _timing_row(what: str, ours: list[float], peer: list[float]) -> Row:
-    return Row(what, f"{median(ours):.2f} s", f"{median(peer):.2f} s", _spread(ours, peer))
 
 
 def measure_training(plan: Plan) -> Iterator[Row | Note]:
@@ -87,13 +45,10 @@ def measure_training(plan: Plan) -> Iterator[Row | Note]:
     losses = {cost.stdout for cost in ours + bare}
     require(len(losses) == 1, f"the printed losses differ between runs: {len(losses)} versions")
     walls = [cost.wall_s for cost in ours], [cost.wall_s for cost in bare]
-    met = _met(median_ratio(*walls)[0] <= 1.01)
-    yield _timing_row("GRU training, wall", *walls)._replace(goal="<= 1.01", met=met)
+    yield timing_row("GRU training, wall", *walls)._replace(goal="<= 1.01", met=met(median_ratio(*walls)[0] <= 1.01))
     cpu_s = [cost.cpu_s for cost in ours], [cost.cpu_s for cost in bare]
-    yield _timing_row("GRU training, CPU time of the whole tree", *cpu_s)
-    yield _timing_row(
-        "GRU training, the loop alone, wall", *([_loop_s(cost) for cost in side] for side in (ours, bare))
-    )
+    yield timing_row("GRU training, CPU time of the whole tree", *cpu_s)
+    yield timing_row("GRU training, the loop alone, wall", *([_loop_s(cost) for cost in side] for side in (ours, bare)))
     last = next(iter(losses)).decode().splitlines()[-1]
     yield Note(f"{plan.pairs} pairs under/bare, interleaved; all {2 * plan.pairs} printed the same losses ({last})")
     noise = max(walls[1]) / min(walls[1])
@@ -117,7 +72,7 @@ def measure_fixed_cost(plan: Plan) -> Iterator[Row | Note]:
         f"{median(bare):.3f} s",
         f"+{median(extra):.3f} s ({min(extra):.3f} to {max(extra):.3f})",
         "< 0.25 s",
-        _met(median(extra) < 0.25),
+        met(median(extra) < 0.25),
     )
     yield Note("where it goes (median ms of an instrumented run; `follow` holds the command's own life):")
     for name, ms in _split_fixed_cost(max(5, plan.repeats // 2), median(bare) * 1e3):
@@ -167,14 +122,13 @@ def _self_times(text: str) -> list[tuple[str, int]]:
 def measure_version(plan: Plan) -> Iterator[Row | Note]:
     run([*HARNESS, "--version"])
     ours, peer = interleave(plan.repeats, lambda: run([*HARNESS, "--version"]).wall_s, lambda: run(_PASS).wall_s)
-    met = _met(median_ratio(ours, peer)[0] <= 3)
     yield Row(
         "`harness --version` / `python -c pass`",
         f"{median(ours) * 1e3:.0f} ms",
         f"{median(peer) * 1e3:.0f} ms",
-        _spread(ours, peer),
+        spread(ours, peer),
         "<= 3",
-        met,
+        met(median_ratio(ours, peer)[0] <= 3),
     )
 
 
@@ -189,7 +143,7 @@ def measure_streaming(plan: Plan) -> Iterator[Row | Note]:
     name = f"{size // 1024**2} MiB to a pipe, against `| cat`"
     for what, figure in (("first to last byte", "flow_s"), ("whole run, wall", "wall_s"), ("CPU, whole tree", "cpu_s")):
         a, b = [getattr(cost, figure) for cost in ours], [getattr(cost, figure) for cost in peer]
-        yield _timing_row(f"{name}: {what}", a, b)
+        yield timing_row(f"{name}: {what}", a, b)
 
 
 def measure_printing(plan: Plan) -> Iterator[Row | Note]:
@@ -204,7 +158,7 @@ def measure_printing(plan: Plan) -> Iterator[Row | Note]:
     )
     name = f"{plan.lines} lines by print(), against `| cat`"
     for what, peer in (("", buffered), (", unbuffered as well", unbuffered)):
-        yield _timing_row(name + what, ours, peer)
+        yield timing_row(name + what, ours, peer)
 
 
 def measure_footprint(plan: Plan) -> Iterator[Row | Note]:
@@ -271,7 +225,7 @@ def measure_report(plan: Plan) -> Iterator[Row | Note]:
             f"abort to report printed, {mib:g} MiB of output, against 0.1",
             f"{median(column):.3f} s",
             f"{median(columns[0]):.3f} s",
-            _spread(column, columns[0]),
+            spread(column, columns[0]),
         )
 
 

@@ -53,3 +53,74 @@ sys.stdout.flush()
 os.write(int(sys.argv[1]), str(time.monotonic_ns()).encode())
 os.abort()
 """
+
+# TRAP and THREADS print what one costs, wall and CPU, in microseconds; argv[1] is how many.
+# Here argv[2] is the function that traps.
+TRAP = """
+import sys, time, wasmtime
+store = wasmtime.Store()
+module = wasmtime.Module(store.engine, '''(module (memory 1)
+  (func (export "unreachable") unreachable)
+  (func (export "read_outside") (drop (i32.load (i32.const 0x7fffffff)))))''')
+function = wasmtime.Instance(store, module, []).exports(store)[sys.argv[2]]
+trapped, begun, begun_cpu = 0, time.perf_counter(), time.process_time()
+for _ in range(int(sys.argv[1])):
+    try:
+        function(store)
+    except wasmtime.Trap:
+        trapped += 1
+assert trapped == int(sys.argv[1])
+print((time.perf_counter() - begun) / trapped * 1e6, (time.process_time() - begun_cpu) / trapped * 1e6)
+"""
+
+# Native threads, argv[2] alive at once: they wait for a lock (all zero is a valid one) that opens when all are there.
+# The lock is never given back, so each round needs its own.
+THREADS = """
+import ctypes, os, sys, time
+count, alive = int(sys.argv[1]), int(sys.argv[2])
+os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])
+libc = ctypes.PyDLL(None)
+threads = (ctypes.c_ulong * alive)()
+places = [ctypes.byref(threads, ctypes.sizeof(ctypes.c_ulong) * i) for i in range(alive)]
+begun, begun_cpu = time.perf_counter(), time.process_time()
+for _ in range(count // alive):
+    gate = ctypes.create_string_buffer(64)
+    libc.pthread_rwlock_wrlock(gate)
+    failed = [libc.pthread_create(place, None, libc.pthread_rwlock_rdlock, gate) for place in places]
+    libc.pthread_rwlock_unlock(gate)
+    if any(failed):
+        sys.exit("pthread_create failed")
+    for thread in threads:
+        libc.pthread_join(ctypes.c_ulong(thread), None)
+print((time.perf_counter() - begun) / count * 1e6, (time.process_time() - begun_cpu) / count * 1e6)
+"""
+
+# For `sh -c`; $1 is how many.
+FORK = "i=0; while [ $i -lt $1 ]; do /bin/true; i=$((i+1)); done"
+PIPELINE = "i=0; while [ $i -lt $1 ]; do echo $i | cat >/dev/null; i=$((i+1)); done"
+
+# Before the fault, idle: harness prepares its look in the first moments of a command, and filling more memory or
+# starting more threads must not give it more time for that.
+IDLE_S = 2
+
+# argv[1] bytes, argv[2] threads. The memory is filled, so that it is resident and belongs into a core.
+CRASH = f"""
+import ctypes, sys, threading, time
+ballast = b"x" * int(sys.argv[1])
+for _ in range(int(sys.argv[2])):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+time.sleep({IDLE_S})
+print(time.monotonic(), flush=True)
+ctypes.string_at(0)
+"""
+
+# argv[1] threads; the time of the fault goes to argv[2], faulthandler's words to argv[3].
+FAULT = f"""
+import ctypes, faulthandler, os, sys, threading, time
+faulthandler.enable(int(sys.argv[3]), all_threads=False)
+for _ in range(int(sys.argv[1])):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+time.sleep({IDLE_S})
+os.write(int(sys.argv[2]), str(time.monotonic_ns()).encode())
+ctypes.string_at(0)
+"""

@@ -13,12 +13,14 @@ _ROOT = Path(__file__).parents[2]
 
 
 def test_a_quick_run_prints_its_rows():
-    words = [sys.executable, "-m", "tests.bench", "--quick", "version", "printing"]
+    words = [sys.executable, "-m", "tests.bench", "--quick", "version", "printing", "threads", "still"]
     done = subprocess.run(words, cwd=_ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "`harness --version` / `python -c pass`" in done.stdout
     assert "<= 3" in done.stdout
     assert "lines by print()" in done.stdout
+    assert "thread made and joined, each of 200" in done.stdout
+    assert "stood still in a crash, 8 threads / 4" in done.stdout
 
 
 def test_an_unknown_row_is_refused():

@@ -107,6 +107,14 @@ def hook() -> ModuleType:
     return module
 
 
+def test_apples_linker_is_told_to_bind_at_load_and_zigs_is_not(
+    hook: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert hook.link_flags(True) == ["-Wl,-bind_at_load"]
+    assert hook.link_flags(False) == []
+
+
 @pytest.fixture
 def nowhere(tmp_path: Path) -> str:
     """A PATH on which there is no compiler, nor anything else."""

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -22,21 +23,23 @@ def normalise(report: str) -> str:
     report = re.sub(r"Python \d+\.\d+\.\d+", "Python 3.11.7", report)
     report = re.sub(r"\d+\.\d s\b", "0.1 s", report)
     report = re.sub(r"\d+\.\d\d s\b", "0.25 s", report)
-    report = re.sub(r"/tmp/.*/faiss/", "/tmp/tmp0a1b2c3d/faiss/", report)
+    report = re.sub(r"/tmp/\w+/\w+/venv/", "/tmp/a1b2c3d4/tmp5e6f7a8b/venv/", report)
+    report = re.sub(r"native stack of \d+ and (.*) of \d+ threads", r"native stack of 3 and \1 of 3 threads", report)
     report = re.sub(r"peak memory [\d.]+ of [\d.]+ GiB", "peak memory 0.02 of 23.5 GiB", report)
     return re.sub(r"case( +)\S+", r"case\1~/.local/state/harness/cases/20261116T014212-a41f", report)
 
 
 def print_report(name: str, cases: Path) -> str:
-    # A short place, so that the lines break where they do in the README.
-    environment = {
-        **os.environ,
-        "HARNESS_CASES": str(cases),
-        "TMPDIR": "/tmp",
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-    }
-    command = [sys.executable, "-m", "harness", "run", "python", f"{name}.py"]
-    result = subprocess.run(command, cwd=SCENARIOS, env=environment, capture_output=True, text=True, check=False)
+    # A short place of a known length, so that the lines break where they do in the README.
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="") as place:
+        environment = {
+            **os.environ,
+            "HARNESS_CASES": str(cases),
+            "TMPDIR": place,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        }
+        command = [sys.executable, "-m", "harness", "run", "python", f"{name}.py"]
+        result = subprocess.run(command, cwd=SCENARIOS, env=environment, capture_output=True, text=True, check=False)
     return result.stderr[result.stderr.index("harness: ") :]
 
 

@@ -9,9 +9,10 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "harness"
 FORBIDDEN = {
-    "capture": {"diagnose", "report", "commands"},
-    "evidence": {"capture", "diagnose", "report", "commands"},
-    "diagnose": {"capture", "report", "commands"},
+    "capture": {"diagnose", "remedy", "report", "commands"},
+    "evidence": {"capture", "diagnose", "remedy", "report", "commands"},
+    "diagnose": {"capture", "remedy", "report", "commands"},
+    "remedy": {"diagnose", "report", "commands"},  # it changes what capture has described, when a command says so
     "report": {"capture", "commands"},
 }
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "_abi.py")

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import lief
 import pytest
 
 from harness import native
@@ -23,7 +24,18 @@ ROOT = Path(__file__).parents[2]
 # Async-signal-safe (man 7 signal-safety), or a plain system call, or without any state (strstr, memcpy, memset).
 ALLOWED = {"syscall", "__errno_location", "clock_gettime", "prctl", "sigaltstack", "strstr", "memcpy", "memset"}
 OURS = {"harness_link", "_GLOBAL_OFFSET_TABLE_"}
+# The same of macOS (man 2 sigaction), and Mach calls: messages to the kernel, without a lock of the process.
+ALLOWED_MACOS = {
+    *("___error", "_bzero", "___bzero", "_memset", "_memcpy", "_strncmp", "_strlen"),
+    *("_clock_gettime", "_close", "_connect", "_fcntl", "_getpid", "_nanosleep", "_poll", "_send", "_setsockopt"),
+    *("_socket", "_sysctl", "_pthread_kill", "_pthread_self", "_pthread_threadid_np"),
+    *("_mach_port_deallocate", "_mach_task_self_", "_mach_thread_self", "_task_threads", "_thread_resume"),
+    *("_thread_suspend", "_vm_deallocate", "_vm_read_overwrite"),
+}
 STACK_BYTES = 2048
+# macOS has no alternate stack below 32 kB (MINSIGSTKSZ); what matters is that no function grows unseen.
+FRAME_BYTES = 1024
+N_UNDEFINED_EXTERNAL = 1  # <mach-o/nlist.h>: N_UNDF | N_EXT
 ARM_ROOT = Path("/usr/aarch64-linux-gnu")
 
 
@@ -49,6 +61,20 @@ def handler(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_handler_calls_only_what_a_handler_may_call(handler: Path) -> None:
     listing = subprocess.run(["nm", "-u", handler], capture_output=True, text=True, check=True).stdout
     assert {line.split()[-1] for line in listing.splitlines()} <= ALLOWED | OURS
+
+
+@pytest.mark.parametrize("target", ["aarch64-macos", "x86_64-macos"])
+def test_the_handler_of_macos_calls_only_what_a_handler_may_call(target: str, tmp_path: Path) -> None:
+    zig = [sys.executable, "-m", "ziglang", "cc", "-target", target]
+    strict = ["-std=gnu11", "-O2", "-fPIC", "-Werror", f"-Wframe-larger-than={FRAME_BYTES}"]
+    built = tmp_path / "crash.o"
+    subprocess.run([*zig, *strict, "-c", "-o", built, ROOT / "native" / "crash.c"], check=True)
+    binary = lief.MachO.parse(str(built))
+    assert binary is not None
+    symbols = binary.at(0).symbols
+    undefined = {str(symbol.name) for symbol in symbols if symbol.raw_type == N_UNDEFINED_EXTERNAL}
+    assert "_thread_suspend" in undefined
+    assert undefined <= ALLOWED_MACOS | {"_harness_link"}
 
 
 def read_call_graph(path: Path) -> tuple[dict[str, int], dict[str, set[str]]]:

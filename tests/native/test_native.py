@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import lief
 import pytest
 
 from harness import native
@@ -29,7 +31,7 @@ def driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     program = tmp_path_factory.mktemp("driver") / "driver"
     sanitize = [] if request.param == "plain" else [f"-fsanitize={request.param}", "-fno-sanitize-recover=all"]
     subprocess.run(
-        ["gcc", *STRICT, "-g", *sanitize, "-I", ROOT / "native", "-o", program, DRIVER, *SOURCES], check=True
+        ["gcc", *STRICT, "-g", *sanitize, "-iquote", ROOT / "native", "-o", program, DRIVER, *SOURCES], check=True
     )
     return program
 
@@ -80,6 +82,27 @@ def test_every_file_compiles_for_every_platform(target: str, tmp_path: Path) -> 
         ]
         result = subprocess.run(command, capture_output=True, text=True)
         assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("target", [target for target in TARGETS if target.endswith("macos")])
+def test_the_library_of_macos_links_and_exports_what_the_header_says(target: str, tmp_path: Path) -> None:
+    """Linked for real by zig, against Apple's list of what libSystem has; read by lief. Nothing here can run it."""
+    pytest.importorskip("ziglang")
+    library = tmp_path / "libharness.dylib"
+    zig = [sys.executable, "-m", "ziglang", "cc", "-target", target]
+    subprocess.run([*zig, *STRICT, "-shared", "-fvisibility=hidden", "-o", library, *SOURCES], check=True)
+    fat = lief.MachO.parse(str(library))
+    assert fat is not None
+    binary = fat.at(0)
+    exported = {str(symbol.name).removeprefix("_") for symbol in binary.exported_symbols}
+    header = (ROOT / "native" / "harness.h").read_text()
+    assert {name for name in exported if name.startswith("harness_")} == set(
+        re.findall(r"^HARNESS_API \w+ (\w+)\(", header, flags=re.MULTILINE)
+    )
+    assert not exported & {"sigaction", "signal", "pthread_create"}  # dyld replaces them by its own list
+    (interposed,) = [section for section in binary.sections if section.name == "__interpose"]
+    assert (interposed.segment_name, interposed.size) == ("__DATA", 3 * 2 * 8)
+    assert [str(used.name) for used in binary.libraries][1:] == ["/usr/lib/libSystem.B.dylib"]
 
 
 def test_a_library_of_another_header_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.diagnose.address import Fault, describe_fault, fault_address, name_si_code
+from harness.diagnose.sicodes import REFUSED, UNTOLD
 from tests.unit.crashes import (
     ABRT,
     ACCERR,
@@ -226,6 +227,15 @@ def test_a_segfault_in_shared_memory_or_another_bus_error_is_neither() -> None:
     aligned = fault(0x7FFFF1000001, 1, signo=BUS, mappings=(shm,))
     assert aligned.kind_hint == "none" and "not aligned" in aligned.sentence
     assert fault(BANK_MIDDLE, 2, signo=BUS).kind_hint == "none"
+
+
+def test_a_bus_error_of_macos_is_told_by_its_address() -> None:
+    """There a write to read-only memory and a full thread stack are SIGBUS."""
+    constants = mapping(0x7FFFF7DB0000, 0x7FFFF7DC2000, "r--p", LIBC)
+    found = fault(0x7FFFF7DC1EA8, REFUSED, signo=BUS, mappings=(constants,))
+    assert (found.kind_hint, found.mapping) == ("read-only", constants)
+    assert fault(0x18, UNTOLD, signo=BUS).kind_hint == "null-offset"
+    assert fault(0x7FFFF1000001, UNTOLD, signo=BUS, mappings=()).sentence.endswith(": macOS does not say why")
 
 
 def test_a_signal_that_was_sent_has_no_address() -> None:

@@ -111,6 +111,8 @@ def test_a_signal_somebody_sent_is_no_librarys_fault() -> None:
     assert verdict.component is None and verdict.faulting_image is None and verdict.remedies == ()
     itself = judge(run_evidence("", SEGFAULT, crashes=(sent(-6, 100),))).verdict
     assert "sent to itself" in itself.headline
+    unknown = judge(run_evidence("", SEGFAULT, crashes=(sent(0, None),))).verdict
+    assert "that somebody sent to it" in unknown.headline and "None" not in unknown.headline
     fault = judge(run_evidence("", SEGFAULT, crashes=(sent(1, None),))).verdict
     assert "sent" not in fault.headline
 

@@ -1,16 +1,21 @@
-"""Looking must not change the outcome: each program ends, and prints, under harness exactly as it does bare."""
+"""Looking must not change the outcome: each program ends, and prints, under harness exactly as it does bare.
+
+With the shim too. Lines that must differ there are declared in the program's SHIM, with the reason.
+"""
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.zoo.literals import read_literals
-from tests.zoo.test_zoo import INTERPRETERS, build
+from tests.zoo.test_zoo import INJECTIONS, INTERPRETERS, build
 
 PROGRAMS = Path(__file__).with_name("preserving")
 DEADLINE_S = 120
@@ -22,7 +27,10 @@ def list_runs() -> list:
         literals = read_literals(path)
         ours = [version for version, python in INTERPRETERS.items() if python == sys.executable]
         versions = ours if literals.get("NEEDS") else [v for v in INTERPRETERS if v in literals.get("VERSIONS", [v])]
-        runs += [pytest.param(path, version, id=f"{path.stem}-{version}") for version in versions]
+        runs += [
+            pytest.param(path, version, inject, id=f"{path.stem}-{version}-{inject}")
+            for version, inject in itertools.product(versions, INJECTIONS)
+        ]
     return runs
 
 
@@ -38,21 +46,35 @@ def without_addresses(text: bytes) -> list[bytes]:
     return [line for line in text.splitlines() if b"hread 0x" not in line]
 
 
-@pytest.mark.parametrize(("path", "version"), list_runs())
-def test_same_end_same_output_as_bare(path: Path, version: str, tmp_path: Path, built: Path) -> None:
+def without_lines(text: bytes, beginnings: list[str]) -> list[bytes]:
+    return [line for line in text.splitlines(True) if not line.startswith(tuple(map(str.encode, beginnings)))]
+
+
+@cache
+def run_bare(path: Path, version: str, library: str | None) -> tuple[int, bytes, bytes]:
+    return run([INTERPRETERS[version], str(path)], make_environment(library))
+
+
+def make_environment(library: str | None) -> dict[str, str]:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment |= {"PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1"}
+    return {**environment, "ZOO_LIB": library} if library else environment
+
+
+@pytest.mark.parametrize(("path", "version", "inject"), list_runs())
+def test_same_end_same_output_as_bare(path: Path, version: str, inject: str, tmp_path: Path, built: Path) -> None:
     literals = read_literals(path)
     for module in literals.get("NEEDS", ()):
         pytest.importorskip(module)
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    environment |= {"PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1", "HARNESS_CASES": str(tmp_path)}
-    if source := literals.get("BUILD"):
-        environment["ZOO_LIB"] = str(build(PROGRAMS / source, literals.get("BUILD_FLAGS", []), built))
-    command = [INTERPRETERS[version], str(path)]
+    source = literals.get("BUILD")
+    library = str(build(PROGRAMS / source, literals.get("BUILD_FLAGS", []), built)) if source else None
+    words = [sys.executable, "-m", "harness", "run", "-q", "--inject", inject, "--", INTERPRETERS[version], str(path)]
 
-    bare = run(command, environment)
-    supervised = run([sys.executable, "-m", "harness", "run", "-q", "--", *command], environment)
+    bare = run_bare(path, version, library)
+    supervised = run(words, {**make_environment(library), "HARNESS_CASES": str(tmp_path)})
 
     assert bare[0] == literals["BARE"]["exit"], bare
     assert supervised[0] == bare[0], supervised
-    assert supervised[1] == bare[1]
+    other = literals["SHIM"]["other_lines"] if inject == "shim" and "SHIM" in literals else []
+    assert without_lines(supervised[1], other) == without_lines(bare[1], other)
     assert without_addresses(supervised[2]) == without_addresses(bare[2])

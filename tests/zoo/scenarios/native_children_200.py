@@ -20,6 +20,7 @@ EXPECT = {
 }
 CONTROL = {"kind": "clean", "exit": 0}
 BUILD = "native_faults.c"
+SLOW = True
 
 library = ctypes.CDLL(os.environ["ZOO_LIB"])
 library.zoo_read.argtypes = [ctypes.c_void_p]

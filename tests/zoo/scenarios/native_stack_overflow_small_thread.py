@@ -18,6 +18,15 @@ EXPECT = {
     "faulting_image": "native_faults",
     "headline": ["wait_for_parser"],
 }
+SHIM = {
+    "because": "nobody gives the native thread an alternate stack, so no handler can start",
+    "kind": "segfault",
+    "context_function": None,
+    "component": ...,
+    "component_function": ...,
+    "faulting_image": ...,
+    "headline": [],
+}
 CONTROL = {"kind": "clean", "exit": 0}
 BUILD = "native_faults.c"
 

@@ -1,0 +1,114 @@
+"""`harness openmp`: take a census of one place, judge it, print one answer on stdout.
+
+Only `fix --apply` and `fix --undo` change anything, and only in the environment they were given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+import msgspec
+
+from harness import __version__
+from harness.capture.channels import say
+from harness.capture.environment import find_python, take_environment_census
+from harness.diagnose.openmp import judge_openmp
+from harness.errors import UsageError
+from harness.evidence.openmp import Census
+from harness.report.openmp import render
+from harness.report.text import look_of
+
+_WAYS = ("target", "modules", "wheels", "requirements")
+
+
+def openmp_command(arguments: argparse.Namespace) -> int:
+    _refuse_mixtures(arguments)
+    if arguments.target == "fix":
+        return _fix(arguments)
+    document = judge_openmp(__version__, _take(arguments))
+    _print(msgspec.json.encode(document) + b"\n" if arguments.json else render(document, **look_of(1)).encode())
+    return document.exit_code
+
+
+def _refuse_mixtures(arguments: argparse.Namespace) -> None:
+    given = [name for name in _WAYS if getattr(arguments, name) is not None]
+    if len(given) > 1:
+        raise UsageError("One place at a time: a PID, --import, --wheels or --requirements.", hint="harness openmp -h")
+    changing = arguments.apply or arguments.undo or arguments.keep
+    if changing and arguments.target != "fix":
+        raise UsageError("--apply, --undo and --keep belong to fix.", hint="harness openmp fix")
+    if arguments.apply and arguments.undo:
+        raise UsageError("--apply and --undo exclude each other.", hint="harness openmp fix --undo")
+    if (arguments.platform or arguments.python_version) and not arguments.requirements:
+        hint = "harness openmp --requirements requirements.txt --platform macosx_14_0_arm64 --python-version 3.13"
+        raise UsageError("--platform and --python-version belong to --requirements.", hint=hint)
+
+
+def _take(arguments: argparse.Namespace) -> list[Census]:
+    if arguments.target is not None:
+        from harness.capture.live import take_census
+
+        return [take_census(_pid(arguments.target))]
+    if arguments.wheels or arguments.requirements:
+        return [_take_wheels(arguments)]
+    python = find_python(arguments.python)
+    if arguments.modules is not None:
+        from harness.capture.imports import take_import_censuses
+
+        return take_import_censuses(python, _modules(arguments.modules))
+    return [take_environment_census(python)]
+
+
+def _pid(word: str) -> int:
+    if not word.isdigit():
+        raise UsageError(f"{word!r} is neither a process id nor fix.", hint="harness openmp --help")
+    return int(word)
+
+
+def _modules(words: str) -> list[str]:
+    modules = [word.strip() for word in words.split(",")]
+    if not all(part.isidentifier() for module in modules for part in module.split(".")):
+        raise UsageError(f"{words!r} is no list of modules.", hint="harness openmp --import torch,faiss")
+    return modules
+
+
+def _take_wheels(arguments: argparse.Namespace) -> Census:
+    from harness.capture.wheels import find_wheels, read_wheels
+
+    if arguments.wheels:
+        return read_wheels(find_wheels(map(Path, arguments.wheels)))
+    from harness.capture.platform_tags import check_target
+    from harness.capture.wheel_download import fetch_wheels
+
+    target = check_target(arguments.platform, arguments.python_version)
+    fetched = fetch_wheels(Path(arguments.requirements), target, tell=lambda name: say(f"fetching {name} …"))
+    return read_wheels(
+        fetched.wheels, platform=target.platform, python=target.python, absent=fetched.absent, gaps=fetched.gaps
+    )
+
+
+def _fix(arguments: argparse.Namespace) -> int:
+    from harness.capture.installed import ask_interpreter
+    from harness.remedy.openmp import apply, plan_fix, undo
+    from harness.report.fix import FixDocument, render_fix
+
+    python = find_python(arguments.python)
+    prefix = Path(ask_interpreter(python).prefix)
+    if arguments.undo:
+        document = FixDocument(__version__, python, "undo", None, undo(prefix))
+    else:
+        plan = plan_fix(take_environment_census(python), prefix, arguments.keep)
+        outcome = apply(plan) if arguments.apply else None
+        document = FixDocument(__version__, python, "apply" if arguments.apply else "dry-run", plan, outcome)
+    _print(msgspec.json.encode(document) + b"\n" if arguments.json else render_fix(document, **look_of(1)).encode())
+    return 0
+
+
+def _print(answer: bytes) -> None:
+    try:
+        while answer:
+            answer = answer[os.write(1, answer) :]
+    except OSError:
+        pass  # nobody reads stdout; the exit status still tells
