@@ -1,0 +1,67 @@
+"""A worker of a real torch DataLoader never comes out of a Python loop; the main thread waits for its batch.
+
+In the control the items are only slow. Seen: the worker's main thread in state R, py-spy has it in decode_image; main
+process and the other worker in poll, on their queues.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+
+EXPECT = {
+    "kind": "blocked-child",
+    "pid_role": "worker",
+    "thread": "MainThread",
+    "python_function": "decode_image",
+    "python_line_text": "while not decoded: pass",
+    "facts": ["decode_image"],
+}
+CONTROL = {"kind": "progressing"}
+NEEDS = ["torch"]
+LIMIT_S = 110
+
+
+def say_ready(**truth):
+    path = os.environ["ZOO_READY"]
+    with open(path + ".part", "w") as file:
+        json.dump(truth, file)
+    os.replace(path + ".part", path)
+
+
+def decode_image():
+    decoded = False
+    while not decoded: pass  # noqa: E701  # fmt: skip
+
+
+class Images:
+    def __init__(self, broken):
+        self.broken = broken
+
+    def __len__(self):
+        return 10_000
+
+    def __getitem__(self, number):
+        if number == 9:
+            say_ready(pid=os.getpid())
+            if self.broken:
+                decode_image()
+        time.sleep(0.05)
+        return number
+
+
+def start_worker(number):
+    signal.alarm(LIMIT_S)  # fork clears alarms
+
+
+def train_epoch(broken):
+    from torch.utils.data import DataLoader
+
+    for batch in DataLoader(Images(broken), batch_size=2, num_workers=2, worker_init_fn=start_worker):
+        print("batch", batch.tolist(), flush=True)
+
+
+if __name__ == "__main__":
+    signal.alarm(LIMIT_S)
+    train_epoch(broken="--control" not in sys.argv)

@@ -1,0 +1,65 @@
+"""Two threads take two plain locks in opposite order.
+
+In the control the other thread has the lock as well, but it is alive and only sleeps: no cycle, no fault. Seen: both
+threads in futex waits; py-spy has each on its second lock. Control: one futex wait, one clock_nanosleep.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+
+EXPECT = {
+    "kind": "deadlock-lock",
+    "pid_role": "main",
+    "thread": "MainThread",
+    "python_function": "transfer",
+    "python_line_text": "with journal_lock:  # transfer",
+    "cycle": [
+        {"thread": "MainThread", "function": "transfer", "line_text": "with journal_lock:  # transfer"},
+        {"thread": "journal-writer", "function": "write_journal", "line_text": "with accounts_lock:  # journal"},
+    ],
+    "facts": ["accounts_lock", "journal_lock", "journal-writer"],
+}
+CONTROL = {"kind": "waiting"}
+LIMIT_S = 110
+
+accounts_lock = threading.Lock()
+journal_lock = threading.Lock()
+both = threading.Barrier(2)
+
+
+def say_ready(**truth):
+    path = os.environ["ZOO_READY"]
+    with open(path + ".part", "w") as file:
+        json.dump(truth, file)
+    os.replace(path + ".part", path)
+
+
+def transfer():
+    with accounts_lock:
+        both.wait()
+        say_ready()
+        with journal_lock:  # transfer
+            print("transferred")
+
+
+def write_journal():
+    with journal_lock:
+        both.wait()
+        with accounts_lock:  # journal
+            print("written")
+
+
+def write_slowly():
+    with journal_lock:
+        both.wait()
+        time.sleep(LIMIT_S)
+
+
+signal.alarm(LIMIT_S)
+target = write_slowly if "--control" in sys.argv else write_journal
+threading.Thread(target=target, name="journal-writer", daemon=True).start()
+transfer()

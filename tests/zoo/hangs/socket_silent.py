@@ -1,0 +1,69 @@
+"""recv() from a server on loopback that accepts and never answers.
+
+In the control the server answers. Seen: state S in recvfrom, kernel stack wait_woken, the peer in /proc/net/tcp; the
+server is no child and sleeps.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+
+EXPECT = {
+    "kind": "blocked-io",
+    "pid_role": "main",
+    "thread": "MainThread",
+    "python_function": "ask",
+    "python_line_text": "return connection.recv(100)",
+    "facts": ["127.0.0.1"],
+}
+CONTROL = {"kind": "progressing"}
+LIMIT_S = 110
+
+
+def say_ready(**truth):
+    path = os.environ["ZOO_READY"]
+    with open(path + ".part", "w") as file:
+        json.dump(truth, file)
+    os.replace(path + ".part", path)
+
+
+def run_elsewhere(function, *arguments):
+    """In a process that is nobody's child any more, but in our group, so that it ends with us."""
+    middle = os.fork()
+    if middle:
+        os.waitpid(middle, 0)
+        return
+    if os.fork() == 0:
+        signal.alarm(LIMIT_S)  # fork clears alarms
+        function(*arguments)
+    os._exit(0)
+
+
+def serve(listener):
+    connection, _ = listener.accept()
+    while "--control" in sys.argv:
+        connection.sendall(connection.recv(100))
+        time.sleep(0.05)
+    time.sleep(LIMIT_S)
+
+
+def ask(connection):
+    connection.sendall(b"how many rows?")
+    return connection.recv(100)
+
+
+signal.alarm(LIMIT_S)
+listener = socket.create_server(("127.0.0.1", 0))
+run_elsewhere(serve, listener)
+with listener:
+    address = listener.getsockname()
+with socket.create_connection(address) as connection:
+    if "--control" in sys.argv:
+        say_ready()
+        while True:
+            print(ask(connection).decode(), flush=True)
+    say_ready(facts=[f"127.0.0.1:{address[1]}"])
+    ask(connection)
