@@ -30,7 +30,7 @@ test: lint  ## lint, then every test; ends with the list of skips
 	@echo "pytest"
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-bench: .venv/repro.stamp  ## what supervision costs, as ratios against a bare run
+bench: .venv/dev.stamp  ## what supervision costs, as ratios against a bare run
 	@$(BIN)/python -m tests.bench
 
 lint: .venv/dev.stamp  ## ruff, mypy --strict, clang-format

@@ -104,7 +104,7 @@ def link_flags(own: bool) -> list[str]:
     """Return how to link: nothing is bound lazily, because a signal handler must not enter the dynamic linker.
 
     dlsym lived in libdl until glibc 2.34; the library asks for libdl so that it loads on older systems as well. Of
-    macOS's linkers Apple's takes the word (newer ones may call it deprecated: they bind at load anyway), zig's does not.
+    macOS's linkers Apple's takes the word (newer ones may call it deprecated, they bind at load anyway), zig's not.
     """
     if sys.platform == "darwin":
         return ["-Wl,-bind_at_load"] if own else []

@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from importlib import import_module
+from sysconfig import get_platform
 
 
 class Image(ctypes.Structure):
@@ -71,7 +72,8 @@ def list_loaded(library):
 
 
 def describe(library):
-    seen = {"pid": os.getpid(), "python": ".".join(map(str, sys.version_info[:3])), "images": [], "calls": []}
+    seen = {"pid": os.getpid(), "python": ".".join(map(str, sys.version_info[:3])), "platform": get_platform()}
+    seen.update(images=[], calls=[])
     if library is None:
         seen["error"] = "no library to list with was given"
         return seen

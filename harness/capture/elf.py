@@ -237,8 +237,12 @@ class Elf:
             entries.append((tag, value - self.bias if moved else value))
         return entries
 
+    @cached_property
+    def _firsts(self) -> dict[int, int]:
+        return dict(reversed(self._dynamic))
+
     def _entry(self, tag: int) -> int | None:
-        return next((value for key, value in self._dynamic if key == tag), None)
+        return self._firsts.get(tag)
 
     def _names(self, tag: int) -> list[str]:
         return [text_at(self.strings, value) for key, value in self._dynamic if key == tag]

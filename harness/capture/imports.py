@@ -21,6 +21,7 @@ import sysconfig
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -28,6 +29,7 @@ from msgspec.structs import replace
 from harness.capture.images import read_maps
 from harness.capture.live import complete
 from harness.capture.payload import payload
+from harness.capture.registration import remove_record
 from harness.capture.sighting import RECORD, Seen, Sighting, Slot, look_while_held
 from harness.errors import HarnessError
 from harness.evidence.crash import Image
@@ -41,6 +43,7 @@ _BANNER = re.compile(rb"^(?:LLVM|Intel\(R\)) OMP version: ", re.M)
 _LAST_WORDS = re.compile(rb"^(?:OMP: Error #15.*|Assertion failure .*|.*\blibgomp: .*)$", re.M)
 _MOST_WORDS = 1 << 20
 _POLL_S = 0.5
+_REST_S = 0.5
 
 
 class Walk(NamedTuple):
@@ -80,8 +83,8 @@ def list_orders(modules: Sequence[str]) -> list[tuple[str, ...]]:
 
 def _assemble(python: str, order: tuple[str, ...], walk: Walk, deadline_s: float) -> Census:
     last = walk.looks[-1] if walk.looks else Census("imports", python, None, sysconfig.get_platform(), 0, (), (), ())
-    version = next((told["seen"]["python"] for told in walk.told), None)
-    census = replace(last, subject="imports", name=python, python=version, order=order)
+    told = {key: walk.told[-1]["seen"][key] for key in ("python", "platform")} if walk.told else {}
+    census = replace(last, subject="imports", name=python, order=order, **told)
     if _needs_count(census):
         census = _count_initialised(census, _walk(python, order, deadline_s, KMP_VERSION="1").banners)
     gaps = (*census.gaps, *_list_gaps(walk, order, deadline_s))
@@ -153,6 +156,7 @@ def _start(python: str, order: tuple[str, ...], output: int, settings: dict[str,
         yield child
     finally:
         child.end(0)
+        remove_record(process.pid)
         os.close(report)
         os.close(gate)
 
@@ -181,9 +185,27 @@ def _look(seen: dict[str, Any]) -> Sighting:
     """From outside where there is /proc, else what the child has listed itself."""
     pid = int(seen["pid"])
     try:
+        _await_rest(Path("/proc", str(pid), "task"))
         return look_while_held(pid, read_maps(pid))
     except OSError:
         return read_listing(seen)
+
+
+def _await_rest(tasks: Path) -> None:
+    """Until no thread runs any more: libgomp's spin for some milliseconds before they wait where they can be seen."""
+    until = time.monotonic() + _REST_S
+    while time.monotonic() < until:
+        states = [_read_state(task / "stat") for task in tasks.iterdir()]
+        if "R" not in states:
+            return
+        time.sleep(0.005)
+
+
+def _read_state(stat: Path) -> str:
+    try:
+        return stat.read_text(errors="replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return "gone"
 
 
 def read_listing(seen: dict[str, Any]) -> Sighting:
@@ -191,7 +213,7 @@ def read_listing(seen: dict[str, Any]) -> Sighting:
     images = [
         Seen(Image(os.path.realpath(path), hex(base), hex(base + size)), base, base + size, replaced=False)
         for path, base, size in seen["images"]
-        if path.startswith("/")
+        if Path(path).exists()  # not so for what macOS has in its shared cache, and for the vDSO
     ]
     slots: dict[int, list[Slot]] = {}
     for image, name, address, value in seen["calls"]:
@@ -204,7 +226,8 @@ def read_listing(seen: dict[str, Any]) -> Sighting:
         images=tuple(image._replace(slots=tuple(slots.get(image.base, ()))) for image in images),
         executable=images[0].image.path if images else None,
         root="",
-        record=None,
+        records=(),
+        waiting=(),
         settings=(),
         gaps=tuple(gaps),
         seconds=0.0,

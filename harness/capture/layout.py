@@ -1,4 +1,4 @@
-"""Where in a loaded image its OpenMP calls keep their targets, and two variables worth reading: from the ELF tables.
+"""Where in a loaded image its OpenMP calls keep their targets, and a variable worth reading: from the ELF tables.
 
 Says nothing of what is there: that is in the memory of the process (sighting.py). The answer for a file is remembered
 for as long as the file is the same, so a second look costs a `stat`.
@@ -26,13 +26,11 @@ FAILURES = (OSError, ValueError, struct.error, OverflowError)
 class Layout(NamedTuple):
     """Bytes from the load base. `size`: with the zeroed data, which no mapping of the file shows.
 
-    `environ`: where libc, or a program that has taken it over, keeps the environment. `openblas_threads`: a variable
-    that OpenBLAS exports. The OpenMP runtimes export nothing of the kind.
+    `openblas_threads`: a variable that OpenBLAS exports. The OpenMP runtimes export nothing of the kind.
     """
 
     size: int
     slots: tuple[tuple[str, int], ...]
-    environ: int | None
     openblas_threads: int | None
 
 
@@ -42,7 +40,6 @@ def read_layout(elf: Elf) -> Layout:
     return Layout(
         size=elf.span or 0,
         slots=tuple((slot.name, slot.address - first) for slot in slots),
-        environ=_find(elf, *_ENVIRON),
         openblas_threads=_find(elf, _OPENBLAS_THREADS),
     )
 
@@ -57,6 +54,12 @@ def read_file_layout(path: str) -> Layout:
 def _remember(path: str, _identity: tuple[int, ...]) -> Layout:
     with Elf(Path(path)) as elf:
         return read_layout(elf)
+
+
+def find_environ(path: str) -> int | None:
+    """Where libc, or a program that has taken that over, keeps the environment."""
+    with Elf(Path(path)) as elf:
+        return _find(elf, *_ENVIRON)
 
 
 def _find(elf: Elf, *names: bytes) -> int | None:

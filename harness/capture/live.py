@@ -14,10 +14,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from harness.capture.binaries import Binary
-from harness.capture.elf import Elf
 from harness.capture.environment import read_file
 from harness.capture.images import Row, read_maps
-from harness.capture.layout import FAILURES
 from harness.capture.owners import check_modified, find_owners, find_site_packages, search_dpkg
 from harness.capture.remembered import Memory, default_place, identity_of
 from harness.capture.sighting import BINDINGS, RECORD, Seen, Sighting, Slot, look_while_held
@@ -28,13 +26,14 @@ from harness.evidence.openmp import Binding, BindingState, Blas, Caller, Census,
 
 _PROC = Path("/proc")
 _PYTHON = re.compile(r"(?:^|/)(?:lib)?python[0-9.]*[a-z]*(?:\.so[0-9.]*)?$")
-_SHARED_RECORD = b"__KMP_REGISTERED_LIB_%d_%d"  # older runtimes keep the record in their environment
 _REPLACED = "the file was replaced or removed after it was loaded"
 
 
 def take_census(pid: int, proc: Path = _PROC) -> Census:
     """HarnessError when there is no such process or it may not be looked at."""
-    return complete(look_while_held(pid, _read_maps(pid, proc), proc))
+    sighting = look_while_held(pid, _read_maps(pid, proc), proc)
+    _read_maps(pid, proc)  # one that has ended meanwhile was not seen
+    return complete(sighting)
 
 
 def _read_maps(pid: int, proc: Path) -> list[Row]:
@@ -122,10 +121,10 @@ def _replaced_gaps(sighting: Sighting, binaries: dict[int, Binary | None]) -> It
 
 
 def _record_gaps(sighting: Sighting) -> Iterator[Gap]:
-    record = sighting.record
-    if record and record.stale:
-        why = f"{record.file} was left by an earlier process with the same pid"
-        yield Gap(RECORD, f"{why}; a runtime that finds it can stop with Error #15", f"rm {record.file}")
+    for record in sighting.records:
+        if record.stale and record.file:
+            why = f"{record.file} was left by an earlier process with the same pid"
+            yield Gap(RECORD, f"{why}; a runtime that finds it can stop with Error #15", f"rm {record.file}")
 
 
 def _list_runtimes(
@@ -138,40 +137,34 @@ def _list_runtimes(
         place = places[seen.base]
         if place.owner == "wheel":
             place = replace(place, modified=check_modified(replace(seen.image, path=sighting.root + seen.image.path)))
-        registered = _is_registered(seen, sighting) if copy.family in ("llvm", "intel") else None
+        registers = copy.family in ("llvm", "intel")
+        registered = _is_registered(seen, sighting) if registers else None
         yield Runtime(
             place=place,
             family=copy.family,
             version=copy.version,
             static=copy.static,
             registered=registered,
-            initialised=_is_initialised(registered, sighting),
+            initialised=_is_initialised(registered, sighting) if registers else _has_workers(seen, sighting),
         )
 
 
 def _is_registered(seen: Seen, sighting: Sighting) -> bool | None:
-    """Null: the record could not be looked for, or this runtime keeps it elsewhere."""
-    if sighting.record and not sighting.record.stale:
-        return seen.base <= sighting.record.address < seen.end
-    if any(gap.what in (BINDINGS, RECORD) for gap in sighting.gaps):
-        return None
-    return False if _keeps_shared_record(seen, sighting.root) else None
+    """Null: the records could not be looked for everywhere, and none is of this copy."""
+    if any(seen.base <= record.address < seen.end for record in sighting.records if not record.stale):
+        return True
+    return None if any(gap.what in (BINDINGS, RECORD) for gap in sighting.gaps) else False
 
 
 def _is_initialised(registered: bool | None, sighting: Sighting) -> bool | None:
     """One that is not registered while another is may run all the same, under KMP_DUPLICATE_LIB_OK."""
-    another = sighting.record is not None and not sighting.record.stale
+    another = any(not record.stale for record in sighting.records)
     return None if another and not registered else registered
 
 
-def _keeps_shared_record(seen: Seen, root: str) -> bool:
-    if seen.replaced:
-        return False
-    try:
-        with Elf(Path(root + seen.image.path)) as elf:
-            return any(_SHARED_RECORD in piece for piece in elf.constants())
-    except FAILURES:
-        return False
+def _has_workers(seen: Seen, sighting: Sighting) -> bool | None:
+    """GNU's threads wait in a system call of libgomp's own. Null: none waits there, which proves nothing."""
+    return any(seen.base <= address < seen.end for address in sighting.waiting) or None
 
 
 def _list_blas(sighting: Sighting, binaries: dict[int, Binary | None], places: dict[int, Place]) -> Iterator[Blas]:

@@ -1,13 +1,15 @@
-"""Which copy of an LLVM or Intel OpenMP runtime holds a process's registration record: that one has initialised.
+"""Which copies of an LLVM or Intel OpenMP runtime have registered themselves in a process: those have initialised.
 
-The runtime writes `ADDRESS-FLAG-FILE NAME` to shared memory when it initialises (kmp_runtime.cpp,
-__kmp_register_library_startup). The file outlives a process that was killed, and pids come back: the record counts
-only when the flag is in the process's memory too. GNU's libgomp has no such record. Linux.
+A runtime writes `ADDRESS-FLAG-FILE NAME` when it initialises (kmp_runtime.cpp, __kmp_register_library_startup): to
+shared memory, or, where it was linked in statically or is old, into the process's environment; each looks for others in
+its own place only. The file outlives a process that was killed, and pids come back: a record counts only when the flag
+is in the process's memory too. GNU's libgomp has no such record. Linux.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,47 +21,57 @@ _CONTENT = re.compile(rb"(0x[0-9a-f]+)-(cafe[0-9a-f]+)-([^\0]*)")
 
 
 class Record(NamedTuple):
-    """`address` is that of a variable of the copy that wrote it; `stale`: an earlier process with this pid did."""
+    """`address` is that of a variable of the copy that wrote it; `stale`: an earlier process with this pid did.
 
-    file: str
+    `file` null: it is in the environment.
+    """
+
+    file: str | None
     address: int
     name: str
     stale: bool
 
 
-def read_record(pid: int, read: Callable[[int, int], bytes], proc: Path = _PROC) -> Record | None:
-    """Null: nobody has registered. `read` takes an address and a size; OSError where the process cannot be read."""
-    stale = None
-    for file in _record_files(pid, proc):
-        match = _CONTENT.match(file.read_bytes())
-        if match is None:
-            continue
-        address, flag = int(match[1], 16), int(match[2], 16)
-        shown = "/" + str(file.relative_to(proc / str(pid) / "root"))
-        record = Record(shown, address, match[3].decode(errors="replace"), _flag_at(read, address) != flag)
-        if not record.stale:
-            return record
-        stale = record
-    return stale
-
-
-def _flag_at(read: Callable[[int, int], bytes], address: int) -> int | None:
-    """Null where nothing is mapped."""
-    with contextlib.suppress(OSError, OverflowError):
-        data = read(address, 8)
-        return int.from_bytes(data, "little") if len(data) == 8 else None
-    return None
-
-
-def _record_files(pid: int, proc: Path) -> Iterator[Path]:
-    """In the process's own mount namespace, under its pid there, and written by its user."""
+def read_records(
+    pid: int, read: Callable[[int, int], bytes], variables: list[bytes], proc: Path = _PROC
+) -> tuple[Record, ...]:
+    """`variables`: the environment as it is now. `read` takes an address and a size. OSError: cannot be read."""
     status = dict(
         line.split(":\t", 1) for line in (proc / str(pid) / "status").read_text(errors="replace").splitlines()
     )
-    own_pid = status.get("NSpid", str(pid)).split()[-1]
+    name = f"__KMP_REGISTERED_LIB_{status.get('NSpid', str(pid)).split()[-1]}"
     uids = {int(uid) for uid in status["Uid"].split()}
-    name = f"__KMP_REGISTERED_LIB_{own_pid}"
+    found = [*_in_files(proc / str(pid) / "root", name, uids), *_in_variables(variables, name)]
+    return tuple(
+        Record(file, int(match[1], 16), match[3].decode(errors="replace"), not _has_flag(match, read))
+        for file, content in found
+        if (match := _CONTENT.match(content))
+    )
+
+
+def remove_record(pid: int, root: Path = Path("/")) -> None:
+    """What a child of ours that is dead has left: a later process with its pid could stop with Error #15 for it."""
+    for file, _ in _in_files(root, f"__KMP_REGISTERED_LIB_{pid}", {os.getuid()}):
+        with contextlib.suppress(OSError):
+            Path(f"{root}/{file}").unlink()
+
+
+def _in_files(root: Path, name: str, uids: set[int]) -> Iterator[tuple[str | None, bytes]]:
+    """In the process's own mount namespace, under its pid there, and written by its user."""
     for folder in _FOLDERS:
-        for file in sorted((proc / str(pid) / "root" / folder).glob(f"{name}*")):
+        for file in sorted((root / folder).glob(f"{name}*")):
             if file.name.removeprefix(name)[:1] in ("", "_") and file.stat().st_uid in uids:
-                yield file
+                yield f"/{folder}/{file.name}", file.read_bytes()
+
+
+def _in_variables(variables: list[bytes], name: str) -> Iterator[tuple[str | None, bytes]]:
+    for variable in variables:
+        if variable.startswith(name.encode() + b"="):
+            yield None, variable.partition(b"=")[2]
+
+
+def _has_flag(match: re.Match[bytes], read: Callable[[int, int], bytes]) -> bool:
+    """Whether it is at its address; false where nothing is mapped."""
+    with contextlib.suppress(OSError, OverflowError):
+        return int.from_bytes(read(int(match[1], 16), 8), "little") == int(match[2], 16)
+    return False

@@ -20,9 +20,9 @@ from msgspec.structs import replace
 from harness.capture.binaries import Binary, read_elf
 from harness.capture.elf import Elf
 from harness.capture.images import Row, list_images
-from harness.capture.layout import FAILURES, Layout, read_file_layout, read_layout
-from harness.capture.registration import Record, read_record
-from harness.capture.variables import read_current, read_settings
+from harness.capture.layout import FAILURES, Layout, find_environ, read_file_layout, read_layout
+from harness.capture.registration import Record, read_records
+from harness.capture.variables import read_settings, read_variables
 from harness.evidence.crash import Image
 from harness.evidence.gap import Gap
 from harness.evidence.openmp import Setting
@@ -30,6 +30,7 @@ from harness.evidence.openmp import Setting
 _PROC = Path("/proc")
 _LIBC = re.compile(r"/(?:libc[.-]|ld-musl)[^/]*$")
 _MOST_FROM_MEMORY = 64 << 20
+_MOST_THREADS = 512
 BINDINGS, RECORD = "what the OpenMP calls are bound to", "registration record"
 
 Read = Callable[[int, int], bytes]
@@ -51,19 +52,22 @@ class Seen(NamedTuple):
     end: int
     replaced: bool
     slots: tuple[Slot, ...] = ()
-    environ: int | None = None
     openblas_threads: int | None = None
     binary: Binary | None = None
 
 
 class Sighting(NamedTuple):
-    """`root`: where the process's files are for us; empty when it sees the same ones."""
+    """`root`: where the process's files are for us; empty when it sees the same ones.
+
+    `waiting`: for each thread that waits in the kernel, the address that it will go on at.
+    """
 
     pid: int
     images: tuple[Seen, ...]
     executable: str | None
     root: str
-    record: Record | None
+    records: tuple[Record, ...]
+    waiting: tuple[int, ...]
     settings: tuple[Setting, ...]
     gaps: tuple[Gap, ...]
     seconds: float
@@ -77,13 +81,15 @@ def look_while_held(pid: int, rows: list[Row], proc: Path = _PROC) -> Sighting:
     starts = {hex(row.start): row for row in rows}
     with _open_memory(pid, proc, gaps) as read:
         images = tuple(_look_at(image, starts[image.base], root, read, gaps) for image in list_images(rows))
+        now = _read_now(images, executable, root, read) if read else None
         return Sighting(
             pid=pid,
             images=images,
             executable=executable,
             root=root,
-            record=_look_at_record(pid, read, proc, gaps),
-            settings=_look_at_settings(pid, images, executable, read, proc, gaps),
+            records=_look_at_records(pid, now, read, proc, gaps),
+            waiting=_read_waiting(proc / str(pid) / "task"),
+            settings=_look_at_settings(pid, now, proc, gaps),
             gaps=tuple(gaps),
             seconds=time.monotonic() - begun,
         )
@@ -152,11 +158,10 @@ def _look_in_memory(seen: Seen, read: Read | None) -> Seen:
 
 
 def _fill(seen: Seen, layout: Layout, read: Read | None) -> Seen:
-    threads, environ = layout.openblas_threads, layout.environ
+    threads = layout.openblas_threads
     return seen._replace(
         end=max(seen.end, seen.base + layout.size),
         slots=tuple(Slot(name, seen.base + at, _word(read, seen.base + at, 8)) for name, at in layout.slots),
-        environ=None if environ is None else seen.base + environ,
         openblas_threads=None if threads is None else _word(read, seen.base + threads, 4) or None,  # 0: not counted yet
     )
 
@@ -166,26 +171,43 @@ def _word(read: Read | None, address: int, size: int) -> int | None:
     return int.from_bytes(data, "little") if len(data) == size else None
 
 
-def _look_at_record(pid: int, read: Read | None, proc: Path, gaps: list[Gap]) -> Record | None:
+def _look_at_records(
+    pid: int, now: list[bytes] | None, read: Read | None, proc: Path, gaps: list[Gap]
+) -> tuple[Record, ...]:
+    if read is None:
+        return ()
+    if now is None:
+        gaps.append(Gap(RECORD, "the environment, where static copies keep it, was not found in the process"))
     try:
-        return read_record(pid, read, proc) if read else None
+        return read_records(pid, read, now or [], proc)
     except OSError as error:
         gaps.append(Gap(RECORD, str(error)))
-        return None
+        return ()
 
 
-def _look_at_settings(
-    pid: int, images: tuple[Seen, ...], executable: str | None, read: Read | None, proc: Path, gaps: list[Gap]
-) -> tuple[Setting, ...]:
-    """The program's own `environ` counts before libc's: it has taken that over."""
-    now = None
-    keepers = [seen for seen in images if seen.image.path == executable or _LIBC.search(seen.image.path)]
-    for seen in sorted(keepers, key=lambda seen: seen.image.path != executable):
-        if read and seen.environ is not None and now is None:
-            with contextlib.suppress(*FAILURES):
-                now = read_current(read, seen.environ)
+def _read_waiting(tasks: Path) -> tuple[int, ...]:
+    """From /proc/PID/task/TID/syscall, whose last word is the program counter; a running thread has none there."""
+    found = []
+    with contextlib.suppress(OSError):
+        for tid in os.listdir(tasks)[:_MOST_THREADS]:  # noqa: PTH208 (only names are wanted)
+            with contextlib.suppress(OSError, ValueError):
+                found.append(int((tasks / tid / "syscall").read_text().split()[-1], 16))
+    return tuple(found)
+
+
+def _look_at_settings(pid: int, now: list[bytes] | None, proc: Path, gaps: list[Gap]) -> tuple[Setting, ...]:
     try:
         return read_settings(pid, now, proc)
     except OSError as error:
         gaps.append(Gap("environment variables", str(error)))
         return ()
+
+
+def _read_now(images: tuple[Seen, ...], executable: str | None, root: str, read: Read) -> list[bytes] | None:
+    """The program's own `environ` counts before libc's: it has taken that over."""
+    keepers = [seen for seen in images if seen.image.path == executable or _LIBC.search(seen.image.path)]
+    for seen in sorted(keepers, key=lambda seen: seen.image.path != executable):
+        with contextlib.suppress(*FAILURES):
+            if not seen.replaced and (environ := find_environ(root + seen.image.path)) is not None:
+                return read_variables(read, seen.base + environ)
+    return None

@@ -1,7 +1,7 @@
 """The variables that steer OpenMP and BLAS runtimes in a running process, as it started and as they are now. Linux.
 
 /proc/PID/environ is what the process was started with; what it has set since (`os.environ[…] = …`) is found where libc
-keeps it. By allow-list: nothing else of the environment is kept.
+keeps it. Settings are kept by allow-list, and nothing else of the environment.
 """
 
 from __future__ import annotations
@@ -26,24 +26,22 @@ def steers(name: str) -> bool:
     return name.startswith(_PREFIXES) or name in _LOADER
 
 
-def read_settings(pid: int, now: dict[str, str] | None, proc: Path = _PROC) -> tuple[Setting, ...]:
-    """`now`: what `read_current` found, null when it could not look."""
-    started = keep_settings((proc / str(pid) / "environ").read_bytes().split(b"\0"))
-    if now is None:
-        now = started
+def read_settings(pid: int, now: list[bytes] | None, proc: Path = _PROC) -> tuple[Setting, ...]:
+    """`now`: what `read_variables` found, null when it could not look."""
+    started = _keep_settings((proc / str(pid) / "environ").read_bytes().split(b"\0"))
     return tuple(
         Setting(name, value, STARTED_WITH if started.get(name) == value else SET_SINCE)
-        for name, value in sorted(now.items())
+        for name, value in sorted((started if now is None else _keep_settings(now)).items())
     )
 
 
-def keep_settings(entries: list[bytes]) -> dict[str, str]:
+def _keep_settings(entries: list[bytes]) -> dict[str, str]:
     pairs = (entry.decode(errors="replace").partition("=") for entry in entries)
     return {name: value for name, _, value in pairs if steers(name)}
 
 
-def read_current(read: Callable[[int, int], bytes], environ: int) -> dict[str, str]:
-    """From the array that the variable at `environ` points to. OSError, struct.error: it cannot be read."""
+def read_variables(read: Callable[[int, int], bytes], environ: int) -> list[bytes]:
+    """All that are set now, from the array that `environ` points to. OSError, struct.error: it cannot be read."""
     (array,) = struct.unpack("<Q", read(environ, 8))
     entries = []
     for number in range(_MOST_VARIABLES):
@@ -51,7 +49,7 @@ def read_current(read: Callable[[int, int], bytes], environ: int) -> dict[str, s
         if not entry:
             break
         entries.append(_read_text(read, entry))
-    return keep_settings(entries)
+    return entries
 
 
 def _read_text(read: Callable[[int, int], bytes], address: int) -> bytes:

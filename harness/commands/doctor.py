@@ -6,17 +6,14 @@ Changes nothing on the machine; the fixes are for the user to type.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import sysconfig
 
-import msgspec
-
 from harness import __version__
 from harness.capture.facilities import look_at_facilities
+from harness.commands.output import print_answer
 from harness.diagnose.health import Doctor, judge_health
 from harness.report.doctor import render
-from harness.report.text import look_of
 
 
 def doctor_command(arguments: argparse.Namespace) -> int:
@@ -28,9 +25,5 @@ def doctor_command(arguments: argparse.Namespace) -> int:
         facilities=facilities,
         status=judge_health(facilities),
     )
-    answer = msgspec.json.encode(doctor) + b"\n" if arguments.json else render(doctor, **look_of(1)).encode()
-    try:
-        os.write(1, answer)
-    except OSError:
-        pass  # nobody reads stdout; the exit status still tells
+    print_answer(doctor, render, arguments.json)
     return doctor.exit_code

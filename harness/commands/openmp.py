@@ -6,19 +6,16 @@ Only `fix --apply` and `fix --undo` change anything, and only in the environment
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
-
-import msgspec
 
 from harness import __version__
 from harness.capture.channels import say
 from harness.capture.environment import find_python, take_environment_census
+from harness.commands.output import print_answer
 from harness.diagnose.openmp import judge_openmp
 from harness.errors import UsageError
 from harness.evidence.openmp import Census
 from harness.report.openmp import render
-from harness.report.text import look_of
 
 _WAYS = ("target", "modules", "wheels", "requirements")
 
@@ -28,7 +25,7 @@ def openmp_command(arguments: argparse.Namespace) -> int:
     if arguments.target == "fix":
         return _fix(arguments)
     document = judge_openmp(__version__, _take(arguments))
-    _print(msgspec.json.encode(document) + b"\n" if arguments.json else render(document, **look_of(1)).encode())
+    print_answer(document, render, arguments.json)
     return document.exit_code
 
 
@@ -102,13 +99,5 @@ def _fix(arguments: argparse.Namespace) -> int:
         plan = plan_fix(take_environment_census(python), prefix, arguments.keep)
         outcome = apply(plan) if arguments.apply else None
         document = FixDocument(__version__, python, "apply" if arguments.apply else "dry-run", plan, outcome)
-    _print(msgspec.json.encode(document) + b"\n" if arguments.json else render_fix(document, **look_of(1)).encode())
+    print_answer(document, render_fix, arguments.json)
     return 0
-
-
-def _print(answer: bytes) -> None:
-    try:
-        while answer:
-            answer = answer[os.write(1, answer) :]
-    except OSError:
-        pass  # nobody reads stdout; the exit status still tells

@@ -438,5 +438,6 @@ def tell_step(step: Step) -> str:
     what = f"{'import' if step.kind == 'import' else 'first use of'} {step.module}"
     if step.ended:
         return f"{what}: the child ended with {step.ended}" + (f" ({step.words})" if step.words else "")
-    names = ", ".join(image.rpartition("-packages/")[2] for image in step.initialised) or "none"
-    return f"{what}: {len(step.loaded)} runtime{'s' * (len(step.loaded) != 1)} loaded, initialised: {names}"
+    loaded = f"{what}: {len(step.loaded)} runtime{'s' * (len(step.loaded) != 1)} loaded"
+    names = ", ".join(image.rpartition("-packages/")[2] for image in step.initialised)
+    return f"{loaded}, initialised: {names}" if names else loaded

@@ -25,9 +25,10 @@ class Plan(NamedTuple):
     amounts: tuple[int, ...] = (2_000, 8_000)  # of threads, traps, processes: does the cost of one grow?
     resident_gib: tuple[float, ...] = (0.5, 2.0, 6.0)
     threads: tuple[int, ...] = (4, 40, 400)
+    copies: tuple[int, ...] = (1, 2, 4)  # of a package
 
 
-QUICK = Plan(15, 2, 5, 64 * 1024**2, 2, 20_000, 0.5, 1.0, (50, 200), (0.05, 0.1), (4, 8))
+QUICK = Plan(15, 2, 5, 64 * 1024**2, 2, 20_000, 0.5, 1.0, (50, 200), (0.05, 0.1), (4, 8), (1, 2))
 
 
 class Row(NamedTuple):

@@ -124,3 +124,50 @@ time.sleep({IDLE_S})
 os.write(int(sys.argv[2]), str(time.monotonic_ns()).encode())
 ctypes.string_at(0)
 """
+
+# argv[1] times each, in turns: our list of this process with and without its OpenMP calls, threadpoolctl's list, and
+# what threadpoolctl says without looking again. Prints the figures in microseconds, and what was found; then waits to
+# be looked at from outside.
+LIST = """
+import json, os, sys, time
+import torch, faiss, numpy, threadpoolctl
+from harness.capture.loaded import list_loaded
+kept = threadpoolctl.ThreadpoolController()
+calls = (list_loaded, lambda: list_loaded(calls=False), threadpoolctl.threadpool_info, kept.info)
+found, _, theirs, _ = [call() for call in calls]
+figures = [[] for _ in calls]
+for _ in range(int(sys.argv[1])):
+    for call, row in zip(calls, figures):
+        begun = time.perf_counter_ns()
+        call()
+        row.append((time.perf_counter_ns() - begun) / 1e3)
+ours = [os.path.realpath(image.path) for image in found.images if image.defines & 3]
+peer = [os.path.realpath(row["filepath"]) for row in theirs if row["user_api"] == "openmp"]
+print(json.dumps([figures, sorted(ours), sorted(peer), len(found.images), len(found.calls)]), flush=True)
+sys.stdin.readline()
+"""
+
+# Loads the libraries of argv[1:]; "+" before one: and initialises it. Says so, waits, then asks threadpoolctl.
+LOAD = """
+import ctypes, json, sys
+failed, loaded = [], []
+for word in sys.argv[1:]:
+    try:
+        loaded.append(ctypes.CDLL(word.lstrip("+")))
+    except OSError as error:
+        failed.append(str(error))
+        continue
+    if word.startswith("+"):
+        loaded[-1].omp_get_max_threads()
+print(json.dumps(failed), flush=True)
+sys.stdin.readline()
+import threadpoolctl
+print(json.dumps([row["filepath"] for row in threadpoolctl.threadpool_info()]), flush=True)
+sys.stdin.readline()
+"""
+
+# What makes a native library with a runtime inside.
+STATIC = """
+extern int omp_get_max_threads(void);
+int touch(void) { return omp_get_max_threads(); }
+"""

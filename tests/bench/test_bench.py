@@ -13,7 +13,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 def test_a_quick_run_prints_its_rows():
-    words = [sys.executable, "-m", "tests.bench", "--quick", "version", "printing", "threads", "still"]
+    words = [sys.executable, "-m", "tests.bench", "--quick", "version", "printing", "threads", "still", "listing"]
     done = subprocess.run(words, cwd=_ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "`harness --version` / `python -c pass`" in done.stdout
@@ -21,6 +21,7 @@ def test_a_quick_run_prints_its_rows():
     assert "lines by print()" in done.stdout
     assert "thread made and joined, each of 200" in done.stdout
     assert "stood still in a crash, 8 threads / 4" in done.stdout
+    assert "take_census, from outside / threadpool_info()" in done.stdout
 
 
 def test_an_unknown_row_is_refused():

@@ -100,12 +100,14 @@ def test_loading_is_not_initialising(modules: Modules) -> None:
 
 def test_an_abort_while_importing_is_an_answer(modules: Modules) -> None:
     modules(first=START, second=START)
+    records = set(Path("/dev/shm").glob("__KMP_REGISTERED_LIB_*"))
     for census in take("first", "second"):
         died_in = census.order[1]
         assert [(step.module, step.ended) for step in census.steps] == [(census.order[0], None), (died_in, "SIGABRT")]
         assert "Error #15" in (census.steps[-1].words or "")
         (runtime,) = census.runtimes  # of the last look: the second was never seen
         assert runtime.registered is True
+    assert set(Path("/dev/shm").glob("__KMP_REGISTERED_LIB_*")) <= records  # the dead leave them, we take them away
 
 
 def test_under_the_flag_the_banners_tell_that_both_have_initialised(

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,15 @@ import pytest
 from harness.capture.elf import Elf
 from harness.capture.images import read_maps
 from harness.capture.imports import read_listing
+from harness.capture.layout import _remember
 from harness.capture.live import complete, take_census
+from harness.capture.registration import remove_record
 from harness.capture.sighting import Slot, look_while_held
 from harness.capture.variables import SET_SINCE, STARTED_WITH
 from harness.errors import EXIT_COULD_NOT_LOOK, HarnessError
 from harness.evidence.openmp import Census, Runtime
 from harness.native import LIBRARY
+from tests.live.processes import until
 from tests.two_runtimes import Unavailable, find_runtime
 
 PROBE = Path(__file__).parents[2] / "probes/openmp.py"
@@ -43,6 +47,12 @@ int touch(void) { return omp_get_max_threads() + omp_get_num_threads(); }
 NOBODY = 65534
 
 
+def need_patients() -> None:
+    """Without importing them: torch's libgomp would be in the way of every test that runs after this one."""
+    if not (find_spec("torch") and find_spec("faiss")):
+        pytest.skip("needs torch and faiss-cpu")
+
+
 class Child:
     """A Python program that has said it is ready, with what it said."""
 
@@ -57,6 +67,7 @@ class Child:
     def end(self) -> None:
         self.process.kill()
         self.process.wait()
+        remove_record(self.pid)
         self.process.stdin.close()
         self.process.stdout.close()
 
@@ -99,8 +110,7 @@ def caller(tmp_path: Path, libomp: Path) -> Path:
 
 @pytest.fixture(scope="module", params=["torch, faiss", "faiss, torch"])
 def patients(request: pytest.FixtureRequest) -> Iterator[tuple[str, Child]]:
-    pytest.importorskip("torch")
-    pytest.importorskip("faiss")
+    need_patients()
     child = Child(f"import {request.param}\n{ASK_ITSELF}")
     yield request.param, child
     child.end()
@@ -205,6 +215,26 @@ def test_threadpoolctl_sees_no_library_that_the_census_does_not(patients: tuple[
     assert {blas.kind for blas in census.blas} == {"openblas", "mkl"}  # the static one inside libtorch_cpu
 
 
+def test_gnu_threads_that_wait_tell_which_copy_has_started(child: Callable[..., Child]) -> None:
+    """libgomp has no record; its threads spin for some milliseconds, then wait in a system call of its own."""
+    need_patients()
+    source = "import faiss, torch\ntorch.set_num_threads(2)\n(torch.ones(1 << 20) * 2).sum()"
+    running = child(source)
+
+    def started() -> set[str | None]:
+        return {one.place.distribution for one in take_census(running.pid).runtimes if one.initialised}
+
+    assert until(started, "no thread waits in libgomp") == {"torch"}
+
+
+def test_a_second_look_from_memory_sees_the_same(patients: tuple[str, Child]) -> None:
+    _, child = patients
+    look_while_held(child.pid, read_maps(child.pid))
+    remembered = look_while_held(child.pid, read_maps(child.pid))
+    _remember.cache_clear()
+    assert look_while_held(child.pid, read_maps(child.pid)).images == remembered.images
+
+
 def test_the_copy_that_is_registered_is_named(child: Callable[..., Child], libomp: Path, tmp_path: Path) -> None:
     copies = [tmp_path / name for name in ("liba.so", "libb.so")]
     for copy in copies:
@@ -251,6 +281,38 @@ def test_a_renamed_and_stripped_copy_is_known(child: Callable[..., Child], libom
     found = by_name(take_census(child("import ctypes, sys\nctypes.CDLL(sys.argv[1])", [plain]).pid))
     assert found["plain.so"].family == "llvm"
     assert not found["plain.so"].static
+
+
+def test_a_static_copy_registers_beside_a_dynamic_one(
+    child: Callable[..., Child], libomp: Path, tmp_path: Path
+) -> None:
+    """One in the environment, the other in shared memory: they do not see each other, and both run."""
+    archive = Path(sys.prefix, "lib", "libiomp5.a")
+    if shutil.which("gcc") is None or not archive.exists():
+        pytest.skip("needs gcc and the intel-openmp wheel")
+    (tmp_path / "caller.c").write_text(CALLER)
+    holder = tmp_path / "holder.so"
+    words = ["-shared", "-fPIC", "-o", holder, tmp_path / "caller.c", archive, "-ldl", "-lpthread", "-lm", "-lstdc++"]
+    subprocess.run(["gcc", *words], check=True)
+    source = "import ctypes, sys\nctypes.CDLL(sys.argv[1]).touch()\nctypes.CDLL(sys.argv[2]).omp_get_max_threads()"
+    census = take_census(child(source, [holder, libomp]).pid)
+    found = by_name(census)
+    assert (found["holder.so"].family, found["holder.so"].static) == ("intel", True)
+    assert {runtime.registered for runtime in census.runtimes} == {True}
+    assert not census.callers  # it calls what it has inside
+
+
+def test_the_same_file_loaded_twice_is_two_copies(child: Callable[..., Child], libomp: Path) -> None:
+    source = """
+import ctypes, os, sys
+first = ctypes.CDLL(sys.argv[1])
+new_namespace = ctypes.c_long(-1)
+assert ctypes.CDLL(None).dlmopen(new_namespace, os.fsencode(sys.argv[1]), 2)
+first.omp_get_max_threads()
+"""
+    census = take_census(child(source, [libomp]).pid)
+    assert [runtime.place.image for runtime in census.runtimes] == [str(libomp)] * 2
+    assert sorted(runtime.registered is True for runtime in census.runtimes) == [False, True]
 
 
 @pytest.mark.parametrize("how", ["removed", "replaced"])

@@ -1,0 +1,25 @@
+"""Prints a command's one answer on stdout: as JSON, or as its report renders it."""
+
+from __future__ import annotations
+
+import os
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from harness.report.text import look_of
+
+_Document = TypeVar("_Document", bound=msgspec.Struct, contravariant=True)
+
+
+class Render(Protocol[_Document]):
+    def __call__(self, document: _Document, /, *, width: int, color: bool) -> str: ...
+
+
+def print_answer(document: _Document, render: Render[_Document], as_json: bool) -> None:
+    answer = msgspec.json.encode(document) + b"\n" if as_json else render(document, **look_of(1)).encode()
+    try:
+        while answer:
+            answer = answer[os.write(1, answer) :]
+    except OSError:
+        pass  # nobody reads stdout; the exit status still tells
