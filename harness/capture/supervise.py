@@ -1,7 +1,7 @@
 """Owns the command until it ends: passes signals on, follows its descendants, keeps the relays alive.
 
-Says what happened, never why. It ends no process and pauses none. Imports little: while it loads, the command
-already runs, and a child that dies meanwhile would not be seen.
+Says what happened, never why. It pauses no process and ends none, unless --on-stall term asks for it. Imports little:
+while it loads, the command already runs, and a child that dies meanwhile would not be seen.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from typing import NamedTuple
 from harness import native
 from harness.capture.channels import Channel, say
 from harness.capture.link import Link
+from harness.capture.looker import Look, Looker
+from harness.capture.quitting import ignores_quit, pass_quit_on
+from harness.capture.standstill import Standstill
 from harness.capture.tree import Member, Tree, read_argv
 
 # A scan costs what it costs on this machine; it may use this share of one core, and need not be more frequent.
@@ -30,6 +33,9 @@ _UNHEARD_S = 3.0
 # Nothing is prepared for a command that is over by then.
 _SHORT_LIVED_S = 1.0
 _MOST_EVENTS = 256
+_TWICE_S = 2.0
+# Of a look: something moves after all; nothing does; it could not be made.
+_MOVES, _LOOKED = 0, frozenset({0, 3, 10})
 _CRASHES = frozenset(
     {
         signal.SIGSEGV,
@@ -54,6 +60,14 @@ class Arrival(NamedTuple):
     sender_uid: int
     sender: str
     passed_on: bool
+
+
+def is_child(pid: int) -> bool:
+    """Also one that lost its parent and came to us."""
+    with contextlib.suppress(ChildProcessError, AttributeError):
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        return True
+    return False
 
 
 class Supervisor:
@@ -89,16 +103,30 @@ class Supervisor:
         self._unheard_at: float | None = None
         self._kernel_tells = False
         self._has_work = False  # for the time in which nothing happens
+        self.stalled = False
+        self._looker: Looker | None = None
+        self._standstill: Standstill | None = None
+        self._ends_stalled = False
+        self._slow = False
+        self._quit_looks = False
+        self._quit_at = -_TWICE_S
 
     def _watch_exit(self, member: Member) -> None:
         if member.pidfd is not None:
             self._poll.register(member.pidfd, select.POLLIN)
 
+    def watch_standstill(self, look: Look, after_s: float | None, *, ends_stalled: bool, quit_looks: bool) -> None:
+        """`look` runs in a process of its own, when nothing has moved for `after_s`, or on Ctrl-\\ (`quit_looks`)."""
+        self._looker = Looker(look)
+        self._standstill = None if after_s is None else Standstill(after_s)
+        self._ends_stalled, self._quit_looks = ends_stalled, quit_looks
+
     def follow(self) -> int:
         """Returns the status a shell would give: the exit status, or 128+N for signal N."""
         next_scan = time.monotonic()
         while True:
-            if not self._handle_events(0.0 if self._has_work else max(0.0, next_scan - time.monotonic())):
+            wake_at = next_scan if self._standstill is None else min(next_scan, self._standstill.due)
+            if not self._handle_events(0.0 if self._has_work else max(0.0, wake_at - time.monotonic())):
                 self._use_idle_time()
             self._reap()
             if self.main.wait_status is not None:
@@ -106,9 +134,52 @@ class Supervisor:
                 code = os.waitstatus_to_exitcode(self.main.wait_status)
                 return code if code >= 0 else 128 - code
             self._say_if_unheard()
+            if self._standstill is not None and self._standstill.is_due():
+                self._check_standstill(self._standstill)
             if time.monotonic() >= next_scan:
                 self._scan()
                 next_scan = time.monotonic() + self._scan_interval_s
+
+    def _check_standstill(self, still: Standstill) -> None:
+        members = self.tree.members.values()
+        living = [member.pid for member in members if member.ended_s is None]
+        quiet_s = still.quiet_s
+        output_bytes = sum(int(channel.state.bytes_in) for channel in self.channels)
+        if still.sample(living, output_bytes, len(self.tree.members) - len(living)):
+            self._slow = False
+            if still.told:
+                still.told = False
+                say(f"It moves again, after {quiet_s:.0f} s.")
+        elif still.is_over() and not still.told and self._looker is not None and self._looker.pid is None:
+            self._start_look(self._looker, quiet_s)
+
+    def _start_look(self, looker: Looker, quiet_s: float | None) -> None:
+        """At the command, and at those below it that lost their parents and came to us."""
+        living = [pid for pid, member in self.tree.members.items() if member.ended_s is None]
+        orphans = [pid for pid in living if pid != self.main.pid and is_child(pid)]
+        self.tree.hide(looker.start((self.main.pid, *orphans), quiet_s, not self._slow))
+
+    def _finish_look(self, looker: Looker, wait_status: int) -> None:
+        code, quiet_s = os.waitstatus_to_exitcode(wait_status), looker.quiet_s
+        looker.pid = None
+        if code not in _LOOKED:
+            say(f"The look at the command failed, with status {code}.")
+        still = self._standstill
+        if quiet_s is None or still is None:
+            return
+        if code == _MOVES:
+            self._slow = True
+            still.restart()
+            return
+        self.stalled = still.told = True
+        if self._ends_stalled and still.is_over():
+            say(f"SIGTERM goes to pid {self.main.pid}, as --on-stall term says.")
+            self._note_signal(signal.SIGTERM, os.getpid(), os.getuid(), "harness run --on-stall term", passed_on=True)
+
+    def end_look(self) -> None:
+        """One that is under way when the command has ended."""
+        if self._looker is not None:
+            self._looker.end()
 
     def _use_idle_time(self) -> None:
         if self.link is not None and (self._has_work or self.tree.now_s() > _SHORT_LIVED_S):
@@ -147,6 +218,7 @@ class Supervisor:
             if pid not in self.tree.members:
                 self._scan()
             if pid in self.tree.members:
+                self.end_look()  # it may hold the very process
                 for tool in link.take_report(connection, pid, self.tree.now_s()):
                     self.tree.hide(tool)
                 self._has_work = True
@@ -173,6 +245,8 @@ class Supervisor:
             record = ffi.from_buffer(f"{_SIGNAL_RECORD} *", data[start : start + size])
             if record.signo == signal.SIGWINCH:
                 self._pass_window_size()
+            elif record.signo == signal.SIGQUIT and record.code > 0 and self._quit_looks and self._looker is not None:
+                self._take_quit_key(self._looker)
             elif record.signo != signal.SIGCHLD:
                 self._pass_signal(record.signo, record.code, record.pid, record.uid)
 
@@ -189,13 +263,32 @@ class Supervisor:
         hangup = signo == signal.SIGHUP and os.getsid(0) == os.getpid()
         pass_on = (code <= 0 or hangup) and sender not in self.tree.members
         argv = " ".join(read_argv(sender)) if sender else "the kernel"
-        self.signals.append(Arrival(signo, self.tree.now_s(), sender, uid, argv, pass_on))
-        if pass_on:
+        self._note_signal(signo, sender, uid, argv, passed_on=pass_on)
+
+    def _note_signal(self, signo: int, sender: int, uid: int, argv: str, *, passed_on: bool) -> None:
+        self.signals.append(Arrival(signo, self.tree.now_s(), sender, uid, argv, passed_on))
+        if passed_on:
             self._send(signo)
             if signo == signal.SIGTERM:
                 self._unheard_at = time.monotonic() + _UNHEARD_S
 
+    def _take_quit_key(self, looker: Looker) -> None:
+        """Ctrl-\\ asks for a look; twice in a row it is meant for the job, which has got it from the terminal too."""
+        now = time.monotonic()
+        twice, self._quit_at = now - self._quit_at < _TWICE_S, now
+        self.signals.append(Arrival(signal.SIGQUIT, self.tree.now_s(), 0, 0, "the terminal", twice))
+        if not twice:
+            if looker.pid is None:
+                say("Looking at the command; it goes on. Ctrl-\\ again within 2 s ends it.")
+                self._start_look(looker, None)
+            return
+        for member in self.tree.members.values():
+            if member.ended_s is None and member.pidfd is not None:
+                pass_quit_on(member.pid, member.pidfd)
+
     def _send(self, signo: int) -> None:
+        if signo == signal.SIGQUIT and self._quit_looks and ignores_quit(self.main.pid):
+            signo = signal.SIGABRT  # it would be ignored, because of us
         if self.main.wait_status is None:  # not collected yet, so the pid is still the command's
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.main.pid, signo)
@@ -219,6 +312,9 @@ class Supervisor:
                 return
             if pid == 0:
                 return
+            if self._looker is not None and pid == self._looker.pid:
+                self._finish_look(self._looker, status)
+                continue
             relay = next((channel for channel in self.channels if channel.relay_pid == pid), None)
             if relay:
                 self._replace_relay(relay, status)

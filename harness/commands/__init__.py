@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import os
 import sys
 from collections.abc import Callable
@@ -37,7 +38,8 @@ def build_parser() -> argparse.ArgumentParser:
         usage="harness run [options] [--] COMMAND…",
         help="supervise a command and say truly how it ended",
         description="Runs COMMAND unchanged, keeps a bounded copy of its output, and reports on stderr how it ended. "
-        "The exit status is the command's own (128+N for signal N); 125, 126 and 127 mean it could not be started.",
+        "The exit status is the command's own (128+N for signal N); 125, 126 and 127 mean it could not be started. "
+        "At a terminal Ctrl-\\ shows what it is doing; twice within 2 s ends it.",
     )
     run.add_argument("--verdict", metavar="FILE", help="also write the verdict document (JSON) to FILE")
     run.add_argument(
@@ -52,11 +54,36 @@ def build_parser() -> argparse.ArgumentParser:
         default="auto",
         help="how the crash link gets into the command (default: auto)",
     )
+    run.add_argument("--stall-after", metavar="TIME", help="look at it when nothing has moved for so long, e.g. 10m")
+    run.add_argument(
+        "--on-stall",
+        choices=("report", "core", "term"),
+        help="what to do then: report (default), and also write a core, or send SIGTERM",
+    )
     run.add_argument("-q", "--quiet", action="store_true", help="the verdict line only")
     run.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
     run.add_argument("words", metavar="COMMAND", nargs=argparse.REMAINDER, help="the command and its arguments")
 
     _add_openmp(commands)
+    attach = commands.add_parser(
+        "attach",
+        usage="harness attach [PID…] [options]",
+        help="look at a running process for a few seconds: slow or stuck, where, and on what",
+        description="Looks at running processes, judges and lets go. Without a PID: the table of `harness ps`. Exit "
+        "status: 0 it moves, 11 busy or waiting (not decidable from outside), 10 stuck, 3 could not look; of several, "
+        "the worst.",
+    )
+    attach.add_argument("targets", metavar="PID", nargs="*", help="processes; those below them are looked at too")
+    attach.add_argument("--match", metavar="TEXT", help="Python processes with TEXT in their command line")
+    attach.add_argument("--for", dest="for_s", metavar="TIME", default="5", help="how long to look (default: 5s)")
+    attach.add_argument("-q", "--quiet", action="store_true", help="the verdict line only")
+    attach.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    _add_watch(commands)
+    ps = commands.add_parser(
+        "ps", help="Python processes: age, CPU, memory, last write, one word", description="Exit status: 0."
+    )
+    ps.add_argument("--match", metavar="TEXT", help="only those with TEXT in their command line")
+    ps.add_argument("--json", action="store_true", help="one JSON document on stdout")
     doctor = commands.add_parser(
         "doctor",
         help="what can be observed on this machine, and how to fix what cannot",
@@ -64,6 +91,25 @@ def build_parser() -> argparse.ArgumentParser:
     )
     doctor.add_argument("--json", action="store_true", help="one JSON document on stdout")
     return parser
+
+
+def _add_watch(commands: argparse._SubParsersAction[_Parser]) -> None:
+    watch = commands.add_parser(
+        "watch",
+        usage="harness watch [PID…] [options]",
+        help="follow a running process: when and why it stops moving, and how it ends",
+        description="Follows processes until they end or you leave with Ctrl-C; they run on. Reads /proc only, until "
+        "one stands still: then it looks once, as attach does. Without a PID: the table of `harness ps`. Exit status: "
+        "0 ended well, 10 ended otherwise, 11 ended and nobody saw how, 3 could not look, 130 you left.",
+    )
+    watch.add_argument("targets", metavar="PID", nargs="*", help="processes; those below them are watched too")
+    watch.add_argument("--match", metavar="TEXT", help="Python processes with TEXT in their command line")
+    watch.add_argument(
+        "--stall-after",
+        metavar="TIME",
+        help="how long without movement is a stall (default: 60s, or 3 times the longest quiet period seen)",
+    )
+    watch.add_argument("--json-lines", dest="json", action="store_true", help="one JSON document per event on stdout")
 
 
 def _add_openmp(commands: argparse._SubParsersAction[_Parser]) -> None:
@@ -90,23 +136,22 @@ def _add_openmp(commands: argparse._SubParsersAction[_Parser]) -> None:
 
 
 def find_command(name: str) -> Callable[[argparse.Namespace], int]:
-    if name == "run":
-        from harness.commands.run import run_command
-
-        return run_command
-    if name == "openmp":
-        from harness.commands.openmp import openmp_command
-
-        return openmp_command
-    from harness.commands.doctor import doctor_command
-
-    return doctor_command
+    module = importlib.import_module(f"harness.commands.{name}")
+    command: Callable[[argparse.Namespace], int] = getattr(module, f"{name}_command")
+    return command
 
 
 def _tell(text: str) -> None:
     """Not print: with stderr closed it would write to stdout, which belongs to the answer."""
     with contextlib.suppress(OSError):
         os.write(2, f"{text}\n".encode())
+
+
+def _print_failure(error: HarnessError) -> None:
+    from harness.commands.output import print_answer
+    from harness.report.failure import Failure, render_failure
+
+    print_answer(Failure(__version__, str(error), error.hint, error.exit_code), render_failure, True)
 
 
 def main(words: list[str] | None = None) -> int:
@@ -119,6 +164,8 @@ def main(words: list[str] | None = None) -> int:
         return find_command(arguments.command)(arguments)
     except HarnessError as error:
         _tell(f"harness: {error}\n  next: {error.hint}")
+        if getattr(arguments, "json", False) and arguments.command != "run":  # whose stdout is the command's
+            _print_failure(error)
         return error.exit_code
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

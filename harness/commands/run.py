@@ -6,8 +6,10 @@ What judges and reports is imported only when there is something to report: a co
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +18,9 @@ from harness.capture.channels import hold_closed_descriptors, open_channels, say
 from harness.capture.injection import link_variables, why_not
 from harness.capture.launch import find_command, open_processes, open_signals, spawn, stop_following
 from harness.capture.link import Link
+from harness.capture.quitting import is_asked_by_key, quit_ignored
 from harness.capture.supervise import Supervisor
+from harness.commands.durations import parse_duration
 from harness.errors import UsageError
 from harness.evidence import case as cases
 
@@ -35,7 +39,9 @@ def run_command(arguments: argparse.Namespace) -> int:
     if arguments.json:
         hint = f"harness run --verdict verdict.json -- {' '.join(argv)}"
         raise UsageError("stdout belongs to the command, so run has no --json.", hint=hint)
+    stall_after_s = _read_stall_options(arguments)
     path = find_command(argv)
+    quit_looks = is_asked_by_key()
     started_ns = time.monotonic_ns()
     case, moved = cases.create_case(arguments.cases, argv, started_ns)
     _warn(moved)
@@ -47,17 +53,22 @@ def run_command(arguments: argparse.Namespace) -> int:
         signals_fd, processes_fd = open_signals(), open_processes()
         link, no_link = _open_link(path, arguments.inject)
         variables = link_variables(link.path, arguments.inject) if link else {}
-        pid = spawn(path, argv, channels, variables)
+        with quit_ignored() if quit_looks else contextlib.nullcontext():
+            pid = spawn(path, argv, channels, variables)
     except BaseException:
         cases.remove_case(case)
         raise
     supervisor = Supervisor(pid, channels, case, started_ns, signals_fd, processes_fd, link)
+    look = _make_look(arguments, case, channels[-1].name)
+    ends_stalled = arguments.on_stall == "term"
+    supervisor.watch_standstill(look, stall_after_s, ends_stalled=ends_stalled, quit_looks=quit_looks)
     status = supervisor.follow()
+    supervisor.end_look()
     stop_following()
     settle(channels, at_least_s=_LAST_WORDS_S if status else 0.0)
     if link:
         link.close()
-    noteworthy = bool(status) or supervisor.saw_crash()
+    noteworthy = bool(status) or supervisor.saw_crash() or _has_stalled(supervisor)
     if noteworthy or arguments.keep or arguments.verdict:
         evidence = _gather(supervisor, argv, oom_before, no_link)
         document = _judge(evidence, case)
@@ -69,6 +80,29 @@ def run_command(arguments: argparse.Namespace) -> int:
     if not (noteworthy or arguments.keep):
         cases.remove_case(case)
     return status
+
+
+def _read_stall_options(arguments: argparse.Namespace) -> float | None:
+    if arguments.stall_after is not None:
+        return parse_duration(arguments.stall_after)
+    if arguments.on_stall is not None:
+        raise UsageError("--on-stall needs to know when.", hint="harness run --stall-after 10m --on-stall report …")
+    return None
+
+
+def _has_stalled(supervisor: Supervisor) -> bool:
+    """Also when the command ended before the look, which had told of the case already."""
+    return supervisor.stalled or (supervisor.case / "stall.json").exists()
+
+
+def _make_look(arguments: argparse.Namespace, case: Path, channel: str) -> Callable[..., int]:
+    def look(pids: tuple[int, ...], quiet_s: float | None, tell_if_moving: bool) -> int:
+        from harness.commands.stall import Asked, look_at_job
+
+        asked = Asked(pids, quiet_s, tell_if_moving, arguments.on_stall == "core", arguments.quiet)
+        return look_at_job(asked, case, channel)
+
+    return look
 
 
 def _warn(moved: str | None) -> None:

@@ -6,6 +6,7 @@ Pure: reads one crash. What kind of death it was, and whether this crash is the 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -52,8 +53,8 @@ class Blame(NamedTuple):
 def blame(crash: Crash) -> Blame:
     thread = crashed_thread(crash)
     frames = _frames_from_pc(crash, thread)
-    python_frames = _python_frames(frames)
-    culprit = _component_frame(frames)
+    python_frames = list_python_frames(frames)
+    culprit = find_component_frame(frames)
     return Blame(
         faulting_image=_faulting_image(crash, frames),
         component=_component(crash, culprit) if culprit else None,
@@ -92,13 +93,22 @@ def crosses_openmp(crash: Crash) -> tuple[Image, Image] | None:
     Two copies with other code between them are nested regions, which work: not a crossing.
     """
     thread = crashed_thread(crash)
-    native = [frame for frame in thread.frames if not is_plumbing(frame)] if thread else []
-    known = _openmp_bases(crash)
-    images = [find_image(crash, frame) for frame in native]
-    for called, calling in pairwise(images):
-        if called and calling and called.base != calling.base and {called.base, calling.base} <= known:
+    images = [find_image(crash, frame) for frame in _carried(thread.frames)] if thread else []
+    crossing = find_crossing([image.base if image else None for image in images], _openmp_bases(crash))
+    by_base = {image.base: image for image in images if image}
+    return (by_base[crossing[0]], by_base[crossing[1]]) if crossing else None
+
+
+def find_crossing(bases: Sequence[str | None], known: frozenset[str]) -> tuple[str, str] | None:
+    """Bases of the images of a stack without its plumbing, innermost first: where one runtime calls another."""
+    for called, calling in pairwise(bases):
+        if called and calling and called != calling and {called, calling} <= known:
             return calling, called
     return None
+
+
+def _carried(frames: tuple[CrashFrame, ...]) -> list[CrashFrame]:
+    return [frame for frame in frames if not is_plumbing(frame)]
 
 
 def find_image(crash: Crash, frame: CrashFrame) -> Image | None:
@@ -145,7 +155,7 @@ def _raw_frame(crash: Crash, address: str, image: Image) -> CrashFrame:
     return CrashFrame("native", None, image=image.path, offset=offset, address=address)
 
 
-def _component_frame(frames: tuple[CrashFrame, ...]) -> CrashFrame | None:
+def find_component_frame(frames: tuple[CrashFrame, ...]) -> CrashFrame | None:
     """The first frame that is not plumbing, and not the interpreter unless nothing else is left.
 
     Not beyond the innermost Python frame: who called that Python code did not do what it then did. An interpreter's
@@ -185,7 +195,7 @@ def _component(crash: Crash, frame: CrashFrame) -> Component:
     return Component(image.distribution, image.version, image.path, function)
 
 
-def _python_frames(frames: tuple[CrashFrame, ...]) -> tuple[Frame, ...]:
+def list_python_frames(frames: tuple[CrashFrame, ...]) -> tuple[Frame, ...]:
     return tuple(
         Frame(frame.file, frame.line or 0, frame.function or "?")
         for frame in frames
@@ -197,7 +207,7 @@ def _context_frame(crash: Crash) -> Frame | None:
     if crash.tid == crash.pid:
         return None
     main = next((thread for thread in crash.threads if thread.tid == crash.pid), None)
-    return innermost_user_frame(_python_frames(main.frames)) if main else None
+    return innermost_user_frame(list_python_frames(main.frames)) if main else None
 
 
 def _thread_name(crash: Crash, thread: CrashThread | None) -> str | None:
@@ -209,13 +219,13 @@ def _thread_name(crash: Crash, thread: CrashThread | None) -> str | None:
 def _openmp_bases(crash: Crash) -> frozenset[str]:
     """Runtimes by their content, and the images in which some thread stands in a runtime's function."""
     known = {runtime.place.base for runtime in crash.openmp.runtimes if not runtime.static} if crash.openmp else set()
-    frames = (frame for thread in crash.threads for frame in thread.frames if _is_openmp(frame))
+    frames = (frame for thread in crash.threads for frame in thread.frames if is_openmp_function(frame))
     return frozenset(
         {base for base in known if base} | {image.base for frame in frames if (image := find_image(crash, frame))}
     )
 
 
-def _is_openmp(frame: CrashFrame) -> bool:
+def is_openmp_function(frame: CrashFrame) -> bool:
     return frame.kind == "native" and _OPENMP_FUNCTION.fullmatch(plain_function(frame) or "") is not None
 
 
@@ -225,4 +235,4 @@ def _is_openmp_worker(crash: Crash, thread: CrashThread) -> bool:
     if not frames or frames[-1].kind == "python":
         return False
     image = find_image(crash, frames[-1])
-    return _is_openmp(frames[-1]) or (image is not None and image.base in _openmp_bases(crash))
+    return is_openmp_function(frames[-1]) or (image is not None and image.base in _openmp_bases(crash))

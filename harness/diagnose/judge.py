@@ -33,6 +33,7 @@ from harness.diagnose.verdict import (
 )
 from harness.evidence.gap import Gap
 from harness.evidence.model import Evidence, Part, Process
+from harness.evidence.openmp import Census
 
 _KERNEL_IMAGE = re.compile(r"\[(?P<pid>\d+)\].* in (?P<image>[^\[\s]+)\[")
 _PLUMBING = re.compile(r"(libc|libpthread|ld-linux.*|ld|libstdc\+\+|libgcc_s|libm)[.-]")
@@ -248,8 +249,10 @@ def _runtime_grounds(kind: Kind, reading: Reading) -> tuple[Ground, ...]:
 
 def _runtimes(reading: Reading) -> tuple[Runtime, ...] | None:
     census = reading.crash.openmp if reading.crash else None
-    if census is None:
-        return None
+    return None if census is None else list_runtimes(census)
+
+
+def list_runtimes(census: Census) -> tuple[Runtime, ...]:
     return tuple(
         Runtime(
             image=runtime.place.image,

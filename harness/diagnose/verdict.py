@@ -21,6 +21,7 @@ class Target(Struct, frozen=True):
     argv: tuple[str, ...]
     python: str | None
     platform: str
+    rank: str | None = None
 
 
 class Outcome(Struct, frozen=True):
@@ -116,13 +117,75 @@ class Runtime(Struct, frozen=True):
 
 
 class Progress(Struct, frozen=True):
-    """What the command had to say before it ended."""
+    """What the command had to say before it ended; of a living one, what moves, and what it has not said yet.
+
+    `moving` null: no counter could be read. `unflushed_stdout`: printed, and still in the process's own memory.
+    """
 
     moving: bool | None
     counter: str | None
     last_line: str | None
     last_output_age_s: float | None
     unfinished_line: str | None = None
+    unflushed_stdout: str | None = None
+    unflushed_stdout_bytes: int | None = None
+    looked_s: float | None = None
+    samples: int | None = None
+
+
+class Node(Struct, frozen=True):
+    """`frames`, outermost first, that all `count` stacks share beyond their parent's. Children: the fewest first."""
+
+    frames: tuple[str, ...]
+    count: int
+    who: str
+    children: tuple[Node, ...] = ()
+
+
+class Outlier(Struct, frozen=True):
+    """The few that are elsewhere, and where most of the others are.
+
+    `place` is a line of the user's, `inside` the function that it has called if that is another; `kind` is what the
+    verdict would be on one of them alone.
+    """
+
+    who: str
+    count: int
+    place: str
+    others: int
+    others_place: str
+    inside: str | None = None
+    others_inside: str | None = None
+    kind: str | None = None
+    others_kind: str | None = None
+    pids: tuple[int, ...] = ()
+    others_pids: tuple[int, ...] = ()
+
+
+class Printed(Struct, frozen=True):
+    """What a process has printed and not written yet. A truncated `text` is its end."""
+
+    pid: int
+    stream: str
+    bytes: int
+    text: str
+    truncated: bool
+
+
+class Living(Struct, frozen=True):
+    """What else was seen of one that lives. `threads`: of process `pid`, which is the one that the verdict names.
+
+    `stopped_ms`: how long one of the `processes` stood still for our sake, at most. `tree`: where more than two are.
+    """
+
+    pid: int | None
+    threads: tuple[str, ...]
+    rising: tuple[str, ...]
+    unflushed: tuple[Printed, ...]
+    stopped_ms: float
+    processes: int
+    tree: Node | None = None
+    outlier: Outlier | None = None
 
 
 class Document(Struct, frozen=True):
@@ -135,4 +198,5 @@ class Document(Struct, frozen=True):
     progress: Progress | None
     gaps: tuple[Gap, ...]
     openmp: tuple[Runtime, ...] | None = None
+    living: Living | None = None
     schema: str = VERDICT_SCHEMA

@@ -12,11 +12,16 @@ from typing import Any
 import msgspec
 
 from harness.diagnose import kinds
+from harness.diagnose.alive import ALIVE_NAMES
+from harness.diagnose.group import Group
 from harness.diagnose.health import Doctor
 from harness.diagnose.openmp import OpenmpDocument
 from harness.diagnose.verdict import Document
 from harness.evidence.model import Evidence
+from harness.evidence.processes import ProcessTable
+from harness.report.failure import Failure
 from harness.report.fix import FixDocument
+from harness.report.watch import WatchEvent
 
 DIRECTORY = Path(__file__).parents[1] / "schemas"
 _TYPES = {
@@ -25,6 +30,10 @@ _TYPES = {
     "doctor": Doctor,
     "openmp": OpenmpDocument,
     "openmp-fix": FixDocument,
+    "ps": ProcessTable,
+    "group": Group,
+    "failure": Failure,
+    "watch": WatchEvent,
 }
 
 
@@ -37,8 +46,8 @@ def _build(name: str) -> dict[str, Any]:
     schema = msgspec.json.schema(_TYPES[name])
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = f"harness.{name}/1"
-    if "Verdict" in schema["$defs"]:  # the list of kinds is closed, and its one place is the table
-        schema["$defs"]["Verdict"]["properties"]["kind"]["enum"] = list(kinds.NAMES)
+    if "Verdict" in schema["$defs"]:  # the list of kinds is closed; its place is the two tables
+        schema["$defs"]["Verdict"]["properties"]["kind"]["enum"] = [*kinds.NAMES, *ALIVE_NAMES]
     return schema
 
 

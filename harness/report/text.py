@@ -12,6 +12,7 @@ from typing import TypedDict
 
 from harness.diagnose.verdict import Component, Document, Hypothesis, Remedy
 from harness.evidence.transcript import clean_for_terminal
+from harness.report.living import list_living_rows, tell_cost
 
 _LABEL = 11
 _ONE_LINERS = frozenset({"python-exception", "interrupted", "exit-nonzero", "clean"})
@@ -20,7 +21,7 @@ _BOLD, _RED, _DIM, _OFF = "\x1b[1m", "\x1b[31m", "\x1b[2m", "\x1b[0m"
 
 def render(document: Document, *, width: int, color: bool) -> str:
     """The whole report, or one line where one line says it all."""
-    lines = [_verdict_line(document, width, color)]
+    lines = [paint_headline(verdict_line(document), width, color)]
     if document.verdict.kind in _ONE_LINERS and document.verdict.process.role == "main":
         lines += rows("", document.verdict.against[1:], width, color)  # the first is in the headline
         if document.verdict.kind == "exit-nonzero":
@@ -33,10 +34,13 @@ def render(document: Document, *, width: int, color: bool) -> str:
     lines += rows("process", _process(document), width, color)
     lines += rows("grounds", [f"{ground.fact}  [{ground.source}]" for ground in verdict.grounds], width, color)
     lines += rows("against", verdict.against, width, color)
+    for label, texts in list_living_rows(document.living):
+        lines += rows(label, texts, width, color)
     lines += rows("not seen", [f"{gap.what}: {gap.why}" for gap in document.gaps], width, color)
     lines += rows("ruled out", _hypotheses(document.differential, "ruled-out"), width, color)
     lines += rows("still open", _hypotheses(document.differential, "open"), width, color)
     lines += rows("output", _last_output(document), width, color)
+    lines += rows("stopped", tell_cost(document), width, color)
     lines += rows("known as", [f"{known.ref}: {known.why}" for known in verdict.upstream], width, color)
     lines += rows("do", [tell_remedy(remedy) for remedy in verdict.remedies if remedy.safe], width, color)
     lines += rows("do not", [tell_remedy(remedy) for remedy in verdict.remedies if not remedy.safe], width, color)
@@ -45,6 +49,11 @@ def render(document: Document, *, width: int, color: bool) -> str:
     lines += rows("next", [verdict.next] if verdict.next else [], width, color)
     lines += rows("case", [document.case] if document.case else [], width, color)
     return "\n".join(lines) + "\n"
+
+
+def render_line(document: Document, *, width: int, color: bool) -> str:
+    """For -q."""
+    return paint_headline(verdict_line(document), width, color) + "\n"
 
 
 class Look(TypedDict):
@@ -64,8 +73,8 @@ def verdict_line(document: Document) -> str:
     return clean_for_terminal(f"harness: {verdict.headline}  [{verdict.kind}, {verdict.status}]")
 
 
-def _verdict_line(document: Document, width: int, color: bool) -> str:
-    text = "\n".join(textwrap.wrap(verdict_line(document), width, subsequent_indent="  ", break_on_hyphens=False))
+def paint_headline(line: str, width: int, color: bool) -> str:
+    text = "\n".join(textwrap.wrap(clean_for_terminal(line), width, subsequent_indent="  ", break_on_hyphens=False))
     return f"{_BOLD}{_RED}{text}{_OFF}" if color else text
 
 
@@ -111,6 +120,10 @@ def _process(document: Document) -> list[str]:
     outcome = document.outcome
     command = f"the command ended with exit status {outcome.exit_code}" if outcome.exit_code is not None else ""
     thread = f", thread {process.tid}" if process.tid not in (None, process.pid) else ""
+    if outcome.state == "alive":
+        role = "pid" if process.pid == target.pid else f"{process.role} of {target.pid}: pid"
+        since = f", running for {_duration(outcome.duration_s or 0.0)}" if process.pid == target.pid else ""
+        return [f"{role} {process.pid}{thread}{python}{since}"]
     if process.role == "main":
         after = f", after {_duration(outcome.duration_s or 0.0)}"
         return [f"pid {process.pid}{thread}{python}{after}"] if process.pid else []

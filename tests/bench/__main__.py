@@ -14,12 +14,13 @@ import sys
 
 from tests.bench.crash_rows import CRASH_ROWS
 from tests.bench.load_rows import LOAD_ROWS
+from tests.bench.look_rows import LOOK_ROWS
 from tests.bench.measure import UNSET, MeasurementFailed, adopt_orphans, environment
 from tests.bench.openmp_rows import OPENMP_ROWS
 from tests.bench.rows import ROWS as RUN_ROWS
 from tests.bench.table import QUICK, Note, Plan, Row
 
-ROWS = {**RUN_ROWS, **LOAD_ROWS, **CRASH_ROWS, **OPENMP_ROWS}
+ROWS = {**RUN_ROWS, **LOAD_ROWS, **CRASH_ROWS, **OPENMP_ROWS, **LOOK_ROWS}
 
 _WIDTHS = (60, 25, 24, 32, 9, 4)
 

@@ -171,3 +171,21 @@ STATIC = """
 extern int omp_get_max_threads(void);
 int touch(void) { return omp_get_max_threads(); }
 """
+
+# argv[2] threads in all: one spins in Python, one waits for the end of stdin, the others sleep.
+SPIN_AMONG = """
+import os, sys, threading
+import torch
+torch.set_num_threads(1)
+def stop():
+    sys.stdin.read()
+    os._exit(0)
+def spin():
+    while True:
+        pass
+threading.Thread(target=stop, daemon=True).start()
+for _ in range(int(sys.argv[2]) - 2):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+os.write(int(sys.argv[1]), b"ready")
+spin()
+"""

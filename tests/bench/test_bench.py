@@ -13,7 +13,19 @@ _ROOT = Path(__file__).parents[2]
 
 
 def test_a_quick_run_prints_its_rows():
-    words = [sys.executable, "-m", "tests.bench", "--quick", "version", "printing", "threads", "still", "listing"]
+    words = [
+        sys.executable,
+        "-m",
+        "tests.bench",
+        "--quick",
+        "version",
+        "printing",
+        "threads",
+        "still",
+        "listing",
+        "look",
+        "merge",
+    ]
     done = subprocess.run(words, cwd=_ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "`harness --version` / `python -c pass`" in done.stdout
@@ -22,6 +34,8 @@ def test_a_quick_run_prints_its_rows():
     assert "thread made and joined, each of 200" in done.stdout
     assert "stood still in a crash, 8 threads / 4" in done.stdout
     assert "take_census, from outside / threadpool_info()" in done.stdout
+    assert "look, 8 threads, stopped / py-spy dump --native" in done.stdout
+    assert "1000 stacks of 60 frames merged and drawn / 100" in done.stdout
 
 
 def test_an_unknown_row_is_refused():

@@ -6,12 +6,15 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import jsonschema
 import pytest
 
+from harness.diagnose.alive import ALIVE, AliveKind
 from harness.diagnose.kinds import KINDS
+from harness.diagnose.matching import Kind
 from harness.report.schemas import DIRECTORY, build_schemas
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +35,7 @@ def test_schemas_are_schemas_and_none_is_left_over() -> None:
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="argparse words its help differently in each Python")
-@pytest.mark.parametrize("name", ["", "run", "openmp", "doctor"])
+@pytest.mark.parametrize("name", ["", "run", "openmp", "attach", "watch", "ps", "doctor"])
 def test_help_is_what_was_agreed(name: str) -> None:
     words = [name] if name else []
     command = [sys.executable, "-m", "harness", *words, "--help"]
@@ -41,7 +44,8 @@ def test_help_is_what_was_agreed(name: str) -> None:
     assert answer == (HELP / f"{'-'.join(['harness', *words])}.txt").read_text()
 
 
-def test_readme_has_a_row_for_every_kind_and_for_no_other() -> None:
-    section = (ROOT / "README.md").read_text().partition("### The kinds of death")[2].partition("###")[0]
-    rows = re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE)
-    assert rows == [kind.name for kind in KINDS]
+@pytest.mark.parametrize(("title", "kinds"), [("The kinds of death", KINDS), ("The kinds of the living", ALIVE)])
+def test_readme_has_a_row_for_every_kind_and_for_no_other(title: str, kinds: Sequence[Kind | AliveKind]) -> None:
+    section = (ROOT / "README.md").read_text().partition(f"### {title}")[2].partition("###")[0]
+    rows = re.findall(r"^\| `([a-z-]+)` \| (.*) \|$", section, re.MULTILINE)
+    assert rows == [(kind.name, kind.meaning) for kind in kinds]

@@ -103,7 +103,9 @@ def test_a_loaded_image_says_the_same_as_its_file() -> None:
         assert loaded.bias + mine.address == ctypes.cast(library.PyInit_caller, ctypes.c_void_p).value
         slot = next(s for s in loaded.slots(loaded.symbols(OPENMP_NAMES)) if s.name == "omp_get_max_threads")
         (bound,) = struct.unpack("<Q", loaded.content(slot.address, 8))
-        assert bound == ctypes.cast(ctypes.CDLL(str(runtime)).omp_get_max_threads, ctypes.c_void_p).value
+        everywhere = ctypes.CDLL(None)  # a runtime that an earlier test loaded for all comes first
+        first = everywhere if hasattr(everywhere, "omp_get_max_threads") else ctypes.CDLL(str(runtime))
+        assert bound == ctypes.cast(first.omp_get_max_threads, ctypes.c_void_p).value
     finally:
         os.close(memory)
 

@@ -14,7 +14,7 @@ import time
 
 EXPECT = {
     "kind": "deadlock-fork",
-    "pid_role": "child",
+    "pid_role": "worker",
     "thread": "MainThread",
     "python_function": "load_codec",
     "python_line_text": "import fork_import_lock as codec",

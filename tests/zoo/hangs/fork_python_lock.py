@@ -14,7 +14,7 @@ import time
 
 EXPECT = {
     "kind": "deadlock-fork",
-    "pid_role": "child",
+    "pid_role": "worker",
     "thread": "MainThread",
     "python_function": "write_log",
     "python_line_text": "with log_lock:  # child",

@@ -1,0 +1,131 @@
+"""A look at the command of `harness run`, in a process of its own: judged, told on stderr, kept in the case.
+
+Supervision goes on meanwhile. The exit status of that process tells the supervisor whether anything moves.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from harness.capture.channels import say
+from harness.capture.look import take_look
+from harness.capture.stacks import run_tool
+from harness.diagnose.living import judge_living
+from harness.diagnose.verdict import Document
+from harness.errors import EXIT_COULD_NOT_LOOK, HarnessError
+from harness.evidence.alive import Look
+from harness.evidence.case import write_file
+from harness.evidence.transcript import read_transcript
+from harness.report.text import look_of, render, verdict_line
+
+MOVES, STANDS = 0, 10
+_LOOK_S = 5.0
+_SHORTEST_LOOK_S = 2.0
+_CORE_S = 600.0
+_NO_GDB = "there is no gdb; to install it: apt-get install gdb (dnf, zypper, conda)"
+
+
+class Asked(NamedTuple):
+    """`quiet_s` null: the user asked for the look, with Ctrl-\\."""
+
+    pids: tuple[int, ...]
+    quiet_s: float | None
+    tell_if_moving: bool
+    write_core: bool
+    only_line: bool
+
+
+def look_at_job(asked: Asked, case: Path, channel: str) -> int:
+    """`channel`: where the command's last words may have left a line open."""
+    try:
+        look = take_look(asked.pids, _LOOK_S if asked.quiet_s is None else _how_long(asked.quiet_s))
+    except HarnessError as error:
+        say(f"{_open(asked)}, and it could not be looked at: {error}")
+        return EXIT_COULD_NOT_LOOK
+    document = judge_living(look)
+    if document.outcome.state == "gone":
+        return MOVES
+    moves, stall = document.verdict.kind == "progressing", asked.quiet_s is not None
+    if stall and not moves:
+        document = _keep(look, document, case)
+    if asked.tell_if_moving or not (moves and stall):
+        _tell(asked, document, _leaves_line_open(case, channel), short=asked.only_line or (moves and stall))
+    if asked.write_core and stall and not moves:
+        _write_core(document.verdict.process.pid or asked.pids[0], case)
+    return MOVES if moves else STANDS
+
+
+def _how_long(quiet_s: float) -> float:
+    return min(_LOOK_S, max(_SHORTEST_LOOK_S, quiet_s))
+
+
+def _open(asked: Asked) -> str:
+    return "A look was asked for" if asked.quiet_s is None else f"Nothing has moved for {asked.quiet_s:.0f} s"
+
+
+def _tell(asked: Asked, document: Document, line_is_open: bool, *, short: bool) -> None:
+    text = verdict_line(document) + "\n" if short else render(document, **look_of(2))
+    reason = "" if asked.quiet_s is None else f"harness: Nothing outside has changed for {asked.quiet_s:.0f} s.\n"
+    try:
+        os.write(2, (("\n" if line_is_open else "") + reason + text).encode())
+    except OSError:
+        return  # stderr is gone; the case has it
+
+
+def _leaves_line_open(case: Path, channel: str) -> bool:
+    try:
+        parts = read_transcript(case, channel, 0).parts
+    except OSError:
+        return False
+    return bool(parts and parts[-1].unfinished)
+
+
+def _keep(look: Look, document: Document, case: Path) -> Document:
+    """With its case, if that could be written: a full disk costs the files, never the report."""
+    number = 1 + len(list(case.glob("stall*.json")))
+    suffix = "" if number == 1 else f"-{number}"
+    kept = msgspec.structs.replace(document, case=str(case))
+    try:
+        write_file(case / f"look{suffix}.json", msgspec.json.encode(look))
+        write_file(case / f"stall{suffix}.json", msgspec.json.encode(kept))
+    except OSError as error:
+        say(f"The look could not be kept in {case}: {error.strerror}.")
+        return document
+    return kept
+
+
+def _write_core(pid: int, case: Path) -> None:
+    path = case / f"core.{pid}"
+    if trouble := _why_no_core(pid, case) or _ask_gdb(pid, path):
+        path.unlink(missing_ok=True)
+        say(f"No core of process {pid} could be written: {trouble}.")
+    else:
+        say(f"A core of process {pid} is in {path} ({path.stat().st_size / 2**20:,.0f} MiB); it runs on.")
+
+
+def _why_no_core(pid: int, case: Path) -> str | None:
+    if shutil.which("gdb") is None:
+        return _NO_GDB
+    try:
+        words = Path(f"/proc/{pid}/statm").read_text().split()
+    except OSError:
+        return "it has ended"
+    needed, free = int(words[1]) * os.sysconf("SC_PAGE_SIZE"), shutil.disk_usage(case).free
+    return f"it needs about {needed >> 20} MiB, and {free >> 20} are free in {case}" if needed > free else None
+
+
+def _ask_gdb(pid: int, path: Path) -> str | None:
+    """Its words when it failed. It holds the process while it writes; killed, it lets go."""
+    settings = ("set debuginfod enabled off", "set auto-load no")
+    command = ["gdb", "-nx", "-batch", *(word for line in settings for word in ("-iex", line)), "-p", str(pid)]
+    said = run_tool([*command, "-ex", f"generate-core-file {path}"], _CORE_S)
+    if path.exists() and said.error is None:
+        path.chmod(0o600)
+        return None
+    words = (said.error or said.output.decode(errors="replace")).strip().splitlines()
+    return f"gdb says: {words[-1]}" if words else "gdb wrote none"

@@ -1,0 +1,240 @@
+"""`harness watch`: follow running processes; say when and why one stops moving, that it moves again, how it ended.
+
+While a process moves only /proc is read. One that stands still for too long gets one look, and a further one each time
+the standstill has doubled, to see what moves in memory only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import time
+from typing import Any
+
+import msgspec
+
+from harness.capture.look import take_look
+from harness.capture.watching import Watched, Watching
+from harness.commands.attach import find_targets
+from harness.commands.durations import parse_duration
+from harness.commands.ps import ps_command
+from harness.diagnose.living import judge_living
+from harness.diagnose.stalling import Pace
+from harness.diagnose.verdict import Document
+from harness.errors import EXIT_FAULT, EXIT_INCONCLUSIVE, EXIT_INTERRUPTED, HarnessError
+from harness.evidence.model import Ending
+from harness.report.text import look_of
+from harness.report.watch import WatchEvent, render_event, render_sight
+
+_FASTEST_S, _SLOWEST_S, _RARE_S = 1.0, 2.0, 10.0
+_LOOK_S = 5.0
+_SHORTEST_LOOK_S = 2.0
+_CORE_DUMPED = 0x80
+
+
+def watch_command(arguments: argparse.Namespace) -> int:
+    pids = find_targets(arguments)
+    if not pids:
+        return ps_command(arguments)
+    asked_s = None if arguments.stall_after is None else parse_duration(arguments.stall_after)
+    fastest_s = _FASTEST_S if asked_s is None else min(_FASTEST_S, asked_s / 8)
+    watching = Watching(pids, fastest_s, _SLOWEST_S if asked_s is None else min(_SLOWEST_S, asked_s / 4))
+    watch = _Watch(watching, asked_s, _Screen(arguments.json))
+    try:
+        return watch.follow()
+    except KeyboardInterrupt:
+        watch.leave()
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        return 0  # the reader has what it wanted
+    finally:
+        watching.close()
+
+
+class _Screen:
+    """Where events go: JSON lines, plain lines, or lines above a few that a terminal redraws."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+        self.live = os.isatty(1) and not as_json and os.environ.get("TERM", "dumb") != "dumb"
+        self._drawn = 0
+
+    def tell(self, event: WatchEvent) -> None:
+        text = msgspec.json.encode(event) + b"\n" if self._as_json else render_event(event, **look_of(1)).encode()
+        self._write(self._erase() + text)
+
+    def draw(self, lines: list[str]) -> None:
+        """Never more than the terminal shows: what has scrolled away cannot be redrawn."""
+        lines = lines[: max(1, os.get_terminal_size(1).lines - 1)]
+        self._write(self._erase() + "".join(f"{line}\n" for line in lines).encode())
+        self._drawn = len(lines)
+
+    def _erase(self) -> bytes:
+        drawn, self._drawn = self._drawn, 0
+        return f"\x1b[{drawn}A\x1b[J".encode() if drawn else b""
+
+    def _write(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(1, data) :]
+
+
+class _Course:
+    """How one target fares."""
+
+    def __init__(self, pace: Pace) -> None:
+        self.pace = pace
+        self.moved = self.stalled = self.slow = False
+        self.look_again_s = 0.0
+        self.last: Document | None = None
+
+
+class _Watch:
+    def __init__(self, watching: Watching, asked_s: float | None, screen: _Screen) -> None:
+        self._watching = watching
+        self._screen = screen
+        self._courses = {
+            pid: _Course(Pace(watching.now_s(), asked_s, one.last_output_s() or 0.0))
+            for pid, one in watching.targets.items()
+        }
+
+    def follow(self) -> int:
+        """Until all have ended; the exit status."""
+        for one in self._watching.living():
+            self._tell(one, "watching", f"{shlex.join(one.argv)}; {self._courses[one.pid].pace.tell()}")
+        next_s = 0.0
+        while self._watching.living():
+            for one in self._watching.wait(next_s - self._watching.now_s()):
+                self._tell_end(one)
+            if self._watching.now_s() >= next_s:
+                self._watching.sample()
+                self._consider()
+                self._draw()
+                next_s = self._watching.now_s() + self._interval_s()
+        return max(map(_exit_code_of, self._watching.targets.values()))
+
+    def _interval_s(self) -> float:
+        """Rarely when all stand still: nobody waits for the second in which one moves again."""
+        courses = [self._courses[one.pid] for one in self._watching.living()]
+        if courses and all(course.stalled for course in courses):
+            return max(self._watching.interval_s, min(_RARE_S, min(course.pace.threshold_s for course in courses) / 4))
+        return self._watching.interval_s
+
+    def _consider(self) -> None:
+        for one in self._watching.living():
+            if one.moving:
+                self._note_movement(one, self._courses[one.pid])
+        if still := [one for one in self._watching.living() if self._is_due(one)]:
+            self._look(still)
+
+    def _is_due(self, one: Watched) -> bool:
+        course, now_s = self._courses[one.pid], self._watching.now_s()
+        return course.pace.is_over(now_s) and course.pace.quiet_s(now_s) >= course.look_again_s
+
+    def _note_movement(self, one: Watched, course: _Course) -> None:
+        quiet_s = course.pace.note_movement(self._watching.now_s())
+        what = ", ".join(dict.fromkeys(counter.name for counter in one.moving))
+        if course.stalled:
+            self._tell(one, "recovered", f"it moves again after {quiet_s:.0f} s: {what}; {course.pace.tell()}")
+        elif not course.moved:
+            self._tell(one, "moves", what)
+        course.moved, course.stalled, course.slow, course.look_again_s = True, False, False, 0.0
+
+    def _look(self, still: list[Watched]) -> None:
+        """One look for all that stand still: what one of them waits for may be another."""
+        for one in still:
+            course = self._courses[one.pid]
+            course.look_again_s = 2 * course.pace.quiet_s(self._watching.now_s())
+        self._draw("  looks at what stands still …")
+        shortest_s = min(self._courses[one.pid].pace.threshold_s for one in still)
+        try:
+            look = take_look([one.pid for one in still], min(_LOOK_S, max(_SHORTEST_LOOK_S, shortest_s)))
+        except HarnessError as error:
+            for one in still:
+                self._note_stall(one, self._courses[one.pid], f", and it could not be looked at: {error}", None)
+            return
+        for one in still:
+            if one.pid in look.targets:
+                self._judge(one, self._courses[one.pid], judge_living(look, one.pid))
+
+    def _judge(self, one: Watched, course: _Course, document: Document) -> None:
+        if document.outcome.state == "gone":
+            return  # the end is told when the kernel tells it
+        course.last = document
+        if document.verdict.kind == "progressing":
+            self._note_slow(one, course, document)
+        else:
+            self._note_stall(one, course, "", document)
+
+    def _note_stall(self, one: Watched, course: _Course, trouble: str, document: Document | None) -> None:
+        if course.stalled or one.is_gone():
+            return
+        course.stalled = True
+        quiet_s = course.pace.quiet_s(self._watching.now_s())
+        self._tell(one, "stall", f"nothing has moved for {quiet_s:.0f} s{trouble}", verdict=document)
+
+    def _note_slow(self, one: Watched, course: _Course, document: Document) -> None:
+        quiet_s = course.pace.note_movement(self._watching.now_s())
+        course.look_again_s = 0.0
+        if course.stalled:
+            text = f"it moves again after {quiet_s:.0f} s: {document.verdict.headline}; {course.pace.tell()}"
+            self._tell(one, "recovered", text, verdict=document)
+        elif not course.slow:
+            text = f"nothing outside changed for {quiet_s:.0f} s; {document.verdict.headline}; {course.pace.tell()}"
+            self._tell(one, "slow", text, verdict=document)
+        course.stalled, course.slow = False, True
+
+    def _tell_end(self, one: Watched) -> None:
+        ending = None if one.wait_status is None else Ending.from_wait_status(one.wait_status)
+        if ending is None:
+            text = "ended, status not visible to us"
+        elif ending.signame is None:
+            text = f"ended with exit status {ending.exit_code}"
+        else:
+            core = ", core dumped" if (one.wait_status or 0) & _CORE_DUMPED else ""
+            kernel = self._watching.kernel_lines(one.pid)[-1:]
+            text = "; ".join([f"ended by {ending.signame}{core}", *(f"the kernel said: {line}" for line in kernel)])
+        self._tell(
+            one,
+            "ended",
+            f"{text}, after {self._watching.now_s():.0f} s of watching",
+            exit_code=ending and ending.exit_code,
+            signal=ending and ending.signame,
+            source=one.how_seen,
+        )
+
+    def leave(self) -> None:
+        for one in self._watching.living():
+            self._tell(one, "left", "you left, it runs on")
+
+    def _tell(self, one: Watched, event: Any, text: str, **more: Any) -> None:
+        pace, now_s = self._courses[one.pid].pace, self._watching.now_s()
+        told = WatchEvent(
+            event=event,
+            at=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            pid=one.pid,
+            text=text,
+            watched_s=round(now_s, 3),
+            quiet_s=round(pace.quiet_s(now_s), 3),
+            rule=pace.tell(),
+            moving=tuple(dict.fromkeys(counter.name for counter in one.moving)),
+            **more,
+        )
+        self._screen.tell(told)
+
+    def _draw(self, note: str | None = None) -> None:
+        if not self._screen.live:
+            return
+        width, lines = look_of(1)["width"], []
+        for one in self._watching.living():
+            course = self._courses[one.pid]
+            quiet_s = course.pace.quiet_s(self._watching.now_s())
+            lines += render_sight(one.describe(), quiet_s, course.pace.tell(), course.last, width=width)
+        self._screen.draw(lines if note is None else [*lines, note])
+
+
+def _exit_code_of(one: Watched) -> int:
+    """0 ended well, 10 otherwise; 11 nobody saw how."""
+    if one.wait_status is None:
+        return EXIT_INCONCLUSIVE
+    return EXIT_FAULT if one.wait_status else 0

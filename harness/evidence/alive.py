@@ -1,0 +1,152 @@
+"""What was seen of living processes during one look: states, stacks, waits, counters, what was printed and not flushed.
+
+Facts only. A look is several samples over some seconds; what differs between them is what moves. Addresses are "0x…"
+strings, frames start with the innermost.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from harness.evidence.crash import CrashFrame, Image, ToolRun
+from harness.evidence.gap import Gap
+from harness.evidence.openmp import Census
+from harness.evidence.unflushed import Unflushed
+
+# man 5 proc_pid_stat: R on CPU or wants it, S asleep, D uninterruptible, T stopped, t traced, Z dead and not collected.
+ThreadState = Literal["R", "S", "D", "T", "t", "Z", "X", "I"]
+
+
+class Wait(Struct, frozen=True):
+    """The system call a thread is in. `target`: the file, peer, pipe, pid or lock word that it is about, in words."""
+
+    syscall: str | None
+    arguments: tuple[str, ...] = ()
+    fd: int | None = None
+    target: str | None = None
+    peer_pids: tuple[int, ...] = ()
+    wchan: str | None = None
+
+
+# import: a module's import lock; condition: also an event, a barrier, a semaphore; gil: the interpreter's own.
+LockKind = Literal["lock", "rlock", "condition", "queue", "join", "import", "gil"]
+
+
+class HeldLock(Struct, frozen=True):
+    """A lock that a frame has taken or waits for: the expression in its source, the object if it could be read.
+
+    `owner_tid`: who must act before it can go on: the lock's owner, the thread that is joined. `owner_alive` false: the
+    lock names an owner, and no such thread lives. Holding is inferred from the source unless `address` is known.
+    """
+
+    expression: str
+    file: str
+    line: int
+    function: str
+    waiting: bool
+    address: str | None = None
+    owner_tid: int | None = None
+    kind: LockKind = "lock"
+    owner_alive: bool | None = None
+
+
+class LivingThread(Struct, frozen=True):
+    """`stacks`: as first and as last seen, equal when it stood still. `cpu_s`: used during the look."""
+
+    tid: int
+    name: str | None
+    state: ThreadState
+    cpu_s: float
+    stack: tuple[CrashFrame, ...]
+    changed: bool
+    wait: Wait | None = None
+    holds_gil: bool | None = None
+    locks: tuple[HeldLock, ...] = ()
+
+
+class Counter(Struct, frozen=True):
+    """Something that can only rise, as seen at each sample. `kind` local: an integer in a Python frame."""
+
+    kind: Literal["io", "file", "buffer", "child", "local", "beat", "device"]
+    name: str
+    times_s: tuple[float, ...]
+    values: tuple[int, ...]
+    frame: CrashFrame | None = None
+
+    @property
+    def rises(self) -> bool:
+        return self.values[-1] > self.values[0] and all(
+            a <= b for a, b in zip(self.values, self.values[1:], strict=False)
+        )
+
+
+class HotSpot(Struct, frozen=True):
+    """A Python line or native function, and in how many of the samples a thread was there while on CPU."""
+
+    frame: CrashFrame
+    seen: int
+    of: int
+    tid: int
+
+
+class Output(Struct, frozen=True):
+    """Where a standard stream leads, and since when nothing was written there (file modification), in seconds."""
+
+    fd: int
+    kind: Literal["tty", "file", "pipe", "socket", "null", "closed", "other"]
+    path: str | None
+    size: int | None = None
+    quiet_s: float | None = None
+
+
+class LivingProcess(Struct, frozen=True):
+    """`stopped_ms`: how long it stood still for our sake, all tools together. `tracer_pid`: a debugger.
+
+    `major_faults`: during the look. `moving`: integer locals that changed, but did not only rise.
+    """
+
+    pid: int
+    ppid: int
+    name: str
+    argv: tuple[str, ...]
+    executable: str | None
+    python: str | None
+    state: ThreadState
+    age_s: float
+    rank: str | None = None
+    role: Literal["main", "worker", "child"] = "main"
+    tracer_pid: int | None = None
+    frozen: bool = False
+    rss_bytes: int | None = None
+    swap_bytes: int | None = None
+    major_faults: int = 0
+    threads: tuple[LivingThread, ...] = ()
+    counters: tuple[Counter, ...] = ()
+    hot: tuple[HotSpot, ...] = ()
+    outputs: tuple[Output, ...] = ()
+    unflushed: tuple[Unflushed, ...] = ()
+    openmp: Census | None = None
+    images: tuple[Image, ...] = ()
+    children: tuple[int, ...] = ()
+    parent_threads: int | None = None
+    forked: bool | None = None
+    tools: tuple[ToolRun, ...] = ()
+    stopped_ms: float = 0.0
+    ended: str | None = None
+    gaps: tuple[Gap, ...] = ()
+    moving: tuple[Counter, ...] = ()
+
+
+class Look(Struct, frozen=True):
+    """One look at the processes that were asked for and those below them. `targets`: the ones asked for."""
+
+    harness: str
+    platform: str
+    started: str
+    looked_s: float
+    samples: int
+    targets: tuple[int, ...]
+    processes: tuple[LivingProcess, ...]
+    gaps: tuple[Gap, ...] = ()

@@ -1,0 +1,29 @@
+"""What a glance at a watched process shows: its threads on CPU, its memory, the age of its output. Facts only."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from harness.evidence.alive import ThreadState
+
+
+class ThreadSight(Struct, frozen=True):
+    """`cpu`: the share of one core since the last sample."""
+
+    tid: int
+    name: str
+    state: ThreadState
+    cpu: float
+
+
+class Sight(Struct, frozen=True):
+    """`threads`: those on CPU first. `moving`: the counters that rose since the last sample, with by how much."""
+
+    pid: int
+    argv: tuple[str, ...]
+    processes: int
+    threads: tuple[ThreadSight, ...]
+    cpu: float
+    rss_bytes: int
+    output_age_s: float | None
+    moving: tuple[str, ...]

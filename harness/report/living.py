@@ -1,0 +1,54 @@
+"""Rows of the report that only the living have: where all are, each thread, what rises, what was not written yet."""
+
+from __future__ import annotations
+
+from harness.diagnose.living import tell_outlier
+from harness.diagnose.tree import outline
+from harness.diagnose.verdict import Document, Living, Node, Outlier, Printed
+
+_MOST_THREADS = 12
+_MOST_FRAMES = 5
+_LAST_LINES = 6
+_MOST_TREE = 60
+
+
+def list_living_rows(living: Living | None) -> list[tuple[str, list[str]]]:
+    """(label, lines) each."""
+    if living is None:
+        return []
+    threads = list(living.threads[:_MOST_THREADS])
+    if len(living.threads) > len(threads):
+        threads.append(f"… {len(living.threads) - len(threads)} more lines; --json has all")
+    unflushed = [line for printed in living.unflushed for line in _quote(printed, len(living.unflushed) > 1)]
+    return [
+        ("tree", draw_tree(living.tree, living.outlier) if living.tree else []),
+        ("threads", threads),
+        ("moving", list(living.rising)),
+        ("unflushed", unflushed),
+    ]
+
+
+def draw_tree(tree: Node, outlier: Outlier | None) -> list[str]:
+    """With the odd one named below it."""
+    lines = outline(tree, _MOST_FRAMES)
+    if len(lines) > _MOST_TREE:
+        lines = [*lines[:_MOST_TREE], f"… {len(lines) - _MOST_TREE} more lines; --json has all"]
+    return [*lines, *([tell_outlier(outlier)] if outlier else [])]
+
+
+def _quote(printed: Printed, several: bool) -> list[str]:
+    lines = printed.text.splitlines()
+    whose = f" of process {printed.pid}" if several else ""
+    cut = f", the last {_LAST_LINES} lines" if len(lines) > _LAST_LINES or printed.truncated else ""
+    head = f"{printed.bytes} bytes of {printed.stream}{whose}, printed and not written yet{cut}:"
+    return [head, *(f"> {line}" for line in lines[-_LAST_LINES:])]
+
+
+def tell_cost(document: Document) -> list[str]:
+    """What the look has cost the processes, and how thorough it was."""
+    living, progress = document.living, document.progress
+    if living is None or progress is None:
+        return []
+    each = f"at most, each of {living.processes} processes," if living.processes > 1 else "in all"
+    stopped = f"for {living.stopped_ms:.0f} ms {each}" if living.stopped_ms else "not at all"
+    return [f"{stopped} by this look of {progress.looked_s or 0.0:.1f} s, {progress.samples} samples"]

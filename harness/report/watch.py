@@ -1,0 +1,67 @@
+"""What `harness watch` says: one line for each event, with its time, and a few lines that a terminal redraws."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Literal
+
+from msgspec import Struct
+
+from harness.diagnose.verdict import Document
+from harness.evidence.transcript import clean_for_terminal
+from harness.evidence.watching import Sight
+from harness.report.ps import tell_age
+from harness.report.text import render
+
+_MOST_THREADS = 5
+_STATES = {"R": "runs", "S": "asleep", "D": "waits for the disk", "T": "stopped", "t": "traced", "Z": "zombie"}
+
+
+class WatchEvent(Struct, frozen=True):
+    """`verdict`: of the look that a stall, or slow movement, was the reason for. `exit_code`, `signal`: once ended.
+
+    watching: begun. moves: the first movement. stall: nothing moved for too long, told once. slow: nothing outside
+    changed for as long, but the look saw movement. recovered: it moves again. ended. left: by the user, it runs on.
+    """
+
+    event: Literal["watching", "moves", "stall", "slow", "recovered", "ended", "left"]
+    at: str
+    pid: int
+    text: str
+    watched_s: float
+    quiet_s: float
+    rule: str
+    moving: tuple[str, ...] = ()
+    exit_code: int | None = None
+    signal: str | None = None
+    source: str | None = None
+    verdict: Document | None = None
+    schema: str = "harness.watch/1"
+
+
+def render_event(event: WatchEvent, *, width: int, color: bool) -> str:
+    clock = event.at.partition("T")[2][:8]
+    line = clean_for_terminal(f"{clock} {event.pid} {event.event}: {event.text}")
+    if event.verdict is None or event.event != "stall":
+        return line + "\n"
+    return f"{line}\n{render(event.verdict, width=width, color=color)}"
+
+
+def render_sight(sight: Sight, quiet_s: float, rule: str, last: Document | None, *, width: int) -> list[str]:
+    """For the live view; `last`: what the last look said."""
+    stall = f", quiet for {tell_age(quiet_s)}" if quiet_s >= 2 else ""
+    output = "" if sight.output_age_s is None else f", output {tell_age(sight.output_age_s)} ago"
+    processes = f"{sight.processes} processes, " if sight.processes > 1 else ""
+    lines = [
+        f"{sight.pid}  {shlex.join(sight.argv)}",
+        f"  {processes}{len(sight.threads)} threads, CPU {sight.cpu:.0%}, {sight.rss_bytes / 2**20:,.0f} MiB{output}",
+        f"  moves    {', '.join(sight.moving[:3]) or 'nothing'}{stall}  ({rule})",
+    ]
+    for index, thread in enumerate(sight.threads[:_MOST_THREADS]):
+        state = _STATES.get(thread.state, thread.state)
+        lines.append(
+            f"  {'threads' if index == 0 else '':<9}{thread.tid:<8} {thread.name:<16} {thread.cpu:4.0%} {state}"
+        )
+    if last is not None:
+        lines.append(f"  look     {last.verdict.headline}")
+    return [clean_for_terminal(line)[: width - 1] for line in lines]

@@ -1,0 +1,143 @@
+"""`harness attach` against one dump by py-spy or pystack: how long it takes, and how long the target stands still.
+
+The stop is measured from outside, on a thread that only spins: what is neither time on a CPU nor time in the queue for
+one (/proc/PID/task/TID/schedstat, ns) it was held by a tracer. Sampling its state would miss short stops.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from harness.diagnose.tree import Stack, find_outlier, merge
+from harness.evidence.crash import CrashFrame
+from harness.report.living import draw_tree
+from harness.report.text import rows
+from tests.bench import targets
+from tests.bench.measure import HARNESS, PYTHON, environment, live, require
+from tests.bench.table import Note, Plan, Row, met, timing_row
+
+_ANSWERS = (0, 10, 11)  # it moves, it is stuck, undecided
+_FRAMES = 60
+_STACKS = 1000
+
+
+class _Cost(NamedTuple):
+    """`told_ms`: how long it was stopped by harness's own account."""
+
+    wall_s: float
+    stopped_ms: float
+    told_ms: float = 0.0
+
+
+def measure_look(plan: Plan) -> Iterator[Row | Note]:
+    threads = max(count for count in plan.threads if count <= 40)
+    peers = {
+        "py-spy dump --native": ["py-spy", "dump", "--native", "--pid"],
+        "pystack remote --native-all": ["pystack", "remote", "--native-all"],
+    }
+    with live([], targets.SPIN_AMONG, str(threads)) as target:
+        pid = target.process.pid
+        commands = [[*HARNESS, "attach", "--json", "--for", "1"], *(_beside_python(words) for words in peers.values())]
+        _measure(pid, commands[0])  # the first one may compile bytecode
+        idle_ms = _stopped_while(pid, lambda: time.sleep(1))[1]
+        rounds = [[_measure(pid, command) for command in commands] for _ in range(plan.stream_pairs)]
+    ours, *others = (list(column) for column in zip(*rounds, strict=True))
+    for name, costs in zip(peers, others, strict=True):
+        yield timing_row(f"look, {threads} threads, wall / {name}", *_figures("wall_s", ours, costs))
+    for name, costs in zip(peers, others, strict=True):
+        figures = _figures("stopped_ms", ours, costs)
+        yield timing_row(f"look, {threads} threads, stopped / {name}", *figures, "ms")
+    accounts = [cost.told_ms for cost in ours], [cost.stopped_ms for cost in ours]
+    yield timing_row(f"look, {threads} threads, stopped: as reported / as measured", *accounts, "ms")
+    yield Note("ours: `harness attach --for 1`, native stacks twice, Python lines and locals at least four times, what")
+    yield Note("every thread waits for, one second at least to see whether it moves; theirs: one snapshot")
+    yield Note("stopped: wall time less time on a CPU and in its queue, of a thread that only spins")
+    yield Note(f"the same over one second with nobody looking: {idle_ms:.1f} ms")
+
+
+def _figures(name: str, *sides: list[_Cost]) -> list[list[float]]:
+    return [[getattr(cost, name) for cost in side] for side in sides]
+
+
+def _beside_python(words: list[str]) -> list[str]:
+    tool = shutil.which(words[0], path=str(Path(PYTHON).parent)) or shutil.which(words[0])
+    require(tool is not None, f"{words[0]} not found")
+    return [str(tool), *words[1:]]
+
+
+def _measure(pid: int, command: list[str]) -> _Cost:
+    answer = ""
+
+    def look() -> None:
+        nonlocal answer
+        done = subprocess.run([*command, str(pid)], capture_output=True, text=True, env=environment(), check=False)
+        allowed = _ANSWERS if "attach" in command else (0,)
+        require(done.returncode in allowed, f"{' '.join(command)}: status {done.returncode}: {done.stderr[-300:]}")
+        answer = done.stdout
+
+    wall_s, stopped_ms = _stopped_while(pid, look)
+    require("spin" in answer, f"{' '.join(command)}: the spinning function is not in its answer")
+    return _Cost(wall_s, stopped_ms, json.loads(answer)["living"]["stopped_ms"] if "attach" in command else 0.0)
+
+
+def _stopped_while(pid: int, work: Callable[[], object]) -> tuple[float, float]:
+    """Seconds it took, milliseconds that the main thread stood still in them."""
+    before = _read_schedule(pid)
+    work()
+    after = _read_schedule(pid)
+    wall_ns, ran_ns, queued_ns = (b - a for a, b in zip(before, after, strict=True))
+    return wall_ns / 1e9, max(0.0, (wall_ns - ran_ns - queued_ns) / 1e6)
+
+
+def _read_schedule(pid: int) -> tuple[int, int, int]:
+    """Now, time on a CPU, time in its queue. Up to one tick of what runs now is not yet in it."""
+    ran_ns, queued_ns, _ = Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()
+    return time.monotonic_ns(), int(ran_ns), int(queued_ns)
+
+
+def measure_merge(plan: Plan) -> Iterator[Row | Note]:
+    many, few = _make_stacks(_STACKS), _make_stacks(_STACKS // 10)
+    lines = _draw(many)
+    require(any(f"{_STACKS - 1} × rank" in line for line in lines), "the majority is not in the tree")
+    require("rank 500 is in refill" in " ".join(" ".join(lines).split()), "the odd one is not named")
+    seconds = [[_time(lambda s=s: _draw(s)) for s in (many, few)] for _ in range(plan.repeats)]
+    ours, small = (list(column) for column in zip(*seconds, strict=True))
+    row = timing_row(f"{_STACKS} stacks of {_FRAMES} frames merged and drawn / {len(few)}", ours, small)
+    yield row._replace(goal="< 1 s", met=met(median(ours) < 1), ours=f"{median(ours) * 1e3:.0f} ms")._replace(
+        peer=f"{median(small) * 1e3:.1f} ms"
+    )
+
+
+def _make_stacks(count: int) -> list[Stack]:
+    """All in a collective but one; addresses differ, as they do between processes."""
+    odd = count // 2
+    return [Stack(tuple(_make_frames(rank, rank == odd)), f"pid {rank}", rank) for rank in range(count)]
+
+
+def _make_frames(rank: int, is_odd: bool) -> Iterator[CrashFrame]:
+    native = 0 if is_odd else 20
+    for n in range(native):
+        yield CrashFrame("native", f"gloo::wait_{n}(int)", image="/job/libtorch_cpu.so", address=hex(rank * 4096 + n))
+    yield CrashFrame("python", "refill" if is_odd else "all_reduce", "/job/train.py", 88)
+    for n in range(_FRAMES - native - 1):
+        yield CrashFrame("python", f"level_{n}", "/job/train.py", n)
+
+
+def _draw(stacks: list[Stack]) -> list[str]:
+    return rows("tree", draw_tree(merge(stacks), find_outlier(stacks)), 110, False)
+
+
+def _time(work: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+LOOK_ROWS = {"look": measure_look, "merge": measure_merge}

@@ -1,0 +1,136 @@
+"""`harness ps`, and `harness attach` without a target: the Python processes, and the command that looks closer."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from harness.report.schemas import DIRECTORY
+from tests.live.processes import Ended, bare, state_of, until
+
+START = "import os, sys, time; os.write(1, b'.'); "
+Start = Callable[..., subprocess.Popen]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """A program that has begun; the word in its command line is the test's own."""
+    started: list[subprocess.Popen] = []
+
+    def run(source: str = "time.sleep(100)", word: str = "", python: str = sys.executable) -> subprocess.Popen:
+        process = subprocess.Popen(
+            [python, "-c", START + source, word], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        started.append(process)
+        assert process.stdout and process.stdout.read(1) == b"."
+        return process
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def ps(*words: str, command: str = "ps") -> Ended:
+    return bare(sys.executable, "-m", "harness", command, *words)
+
+
+def table(*words: str, command: str = "ps") -> dict[int, dict[str, Any]]:
+    ended = ps("--json", *words, command=command)
+    assert ended.status == 0, ended.stderr
+    document = json.loads(ended.stdout)
+    jsonschema.validate(document, json.loads((DIRECTORY / "ps-1.json").read_text()))
+    assert document["schema"] == "harness.ps/1"
+    return {row["pid"]: row for row in document["rows"]}
+
+
+@pytest.mark.parametrize("command", ["ps", "attach"])
+def test_a_process_is_in_the_table_with_its_facts(start: Start, command: str) -> None:
+    process = start()
+    row = table(command=command)[process.pid]
+    assert (row["ppid"], row["word"], row["threads"]) == (os.getpid(), "idle", 1)
+    assert row["argv"][:2] == [sys.executable, "-c"] and 0 <= row["age_s"] < 60 and row["rss_bytes"] > 2**20
+
+
+def test_the_text_has_the_pid_and_the_command_that_looks_closer(start: Start) -> None:
+    process = start("\nwhile True: pass", word="spins-for-test-ps")
+    text = ps("--match", "spins-for-test-ps").stdout.decode()
+    header, row, following = text.splitlines()
+    assert header.split()[:2] == ["PID", "AGE"] and row.split()[0] == str(process.pid) and " busy " in row
+    assert following == f"  next: harness attach {process.pid}"
+    assert "\x1b" not in text
+
+
+def test_match_picks_by_the_command_line(start: Start) -> None:
+    wanted, other = start(word="train-a.py"), start(word="train-b.py")
+    assert set(table("--match", "train-a.py")) == {wanted.pid}
+    assert other.pid in table("--match", "train-")
+
+
+def test_nothing_matches() -> None:
+    ended = ps("--match", "no such text anywhere")
+    assert (ended.status, ended.stdout) == (0, b"harness: No Python process was found.\n")
+    assert table("--match", "no such text anywhere") == {}
+
+
+def test_one_that_is_stopped_says_so(start: Start) -> None:
+    process = start()
+    os.kill(process.pid, signal.SIGSTOP)
+    until(lambda: state_of(process.pid) == "T", "stopped")
+    assert table()[process.pid]["word"] == "stopped"
+    os.kill(process.pid, signal.SIGCONT)
+    until(lambda: state_of(process.pid) == "S", "asleep again")
+
+
+def test_a_renamed_interpreter_is_found(start: Start, tmp_path: Path) -> None:
+    renamed = tmp_path / "trainer"
+    renamed.symlink_to(os.path.realpath(sys.executable))
+    process = start(python=str(renamed))
+    assert table()[process.pid]["argv"][0] == str(renamed)
+
+
+def test_what_is_not_python_is_not_in_the_table() -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        assert process.pid not in table()
+        process.kill()
+
+
+def test_how_long_ago_it_wrote(start: Start, tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    process = start(f"log = open({str(log)!r}, 'w'); os.write(1, b'.'); time.sleep(100)")
+    assert process.stdout and process.stdout.read(1) == b"."
+    os.utime(log, (0, log.stat().st_mtime - 500))
+    assert 499 < table()[process.pid]["quiet_s"] < 600
+    quiet = start()
+    assert table()[quiet.pid]["quiet_s"] is None
+
+
+def test_it_never_lists_itself() -> None:
+    process = subprocess.Popen([sys.executable, "-m", "harness", "ps", "--json"], stdout=subprocess.PIPE)
+    out, _ = process.communicate()
+    assert process.pid not in {row["pid"] for row in json.loads(out)["rows"]}
+
+
+def test_a_full_terminal_line_is_cut_and_control_characters_do_not_get_through(start: Start) -> None:
+    start(word="red-\x1b[31m-" + "x" * 500)
+    lines = ps("--match", "xxxxx").stdout.decode().splitlines()
+    assert all(len(line) <= 110 and "\x1b" not in line for line in lines)
+
+
+def test_a_reader_that_has_gone_costs_nothing() -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    done = subprocess.run(
+        [sys.executable, "-m", "harness", "ps"], stdout=write_end, stderr=subprocess.PIPE, check=False
+    )
+    os.close(write_end)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -1,0 +1,246 @@
+"""`harness run --stall-after`: a command that stands still is looked at once, and what was asked for is done.
+
+And Ctrl-\\, the same look by a key.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from harness.capture.standstill import Standstill
+from harness.report.schemas import build_schemas
+from tests.live.processes import DEADLINE_S, open_gate, state_of, until
+
+VERDICT = json.loads(build_schemas()["verdict-1.json"])
+STUCK = "import os\ndef work():\n    open({gate!r}).read()\nprint(os.getpid())\nwork()\nprint('natural end')\n"
+
+
+def read_line_with(process: Any, text: bytes) -> bytes:
+    while line := process.stderr.readline():
+        if text in line:
+            return line
+    raise AssertionError(f"{text!r} never came")
+
+
+def read_stall(case: Path) -> dict[str, Any]:
+    document = json.loads((case / "stall.json").read_bytes())
+    jsonschema.validate(document, VERDICT)
+    assert json.loads((case / "look.json").read_bytes())["processes"][0]["pid"] == document["target"]["pid"]
+    return document
+
+
+def test_a_stall_is_told_once_and_the_command_goes_on(harness: Any, script: Any, gate: Path) -> None:
+    process = harness.start(*script(STUCK.format(gate=str(gate))), options=("--stall-after", "1s"))
+    pid = int(process.stdout.readline())
+    read_line_with(process, b"Nothing outside has changed for 1 s")
+    assert process.stderr.readline().startswith(b"harness: ")
+    read_line_with(process, b"(job.py:3)")
+    read_line_with(process, str(harness.case).encode())
+    assert state_of(pid) == "S"
+    open_gate(gate)
+    stdout, stderr = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, stdout) == (0, b"natural end\n") and b"Nothing outside" not in stderr
+    document = read_stall(harness.case)
+    assert document["target"]["pid"] == pid and document["outcome"]["state"] == "alive"
+    assert document["verdict"]["python_frame"]["function"] == "work"
+    assert json.loads((harness.case / "verdict.json").read_bytes())["verdict"]["kind"] == "clean"
+
+
+def test_movement_after_a_stall_is_told_and_a_second_stall_too(harness: Any, script: Any, gate: Path) -> None:
+    source = STUCK.format(gate=str(gate)).replace("print('natural end')", "print('between', flush=True)\nwork()")
+    process = harness.start(*script(source), options=("--stall-after", "1s", "-q"))
+    read_line_with(process, b"Nothing outside")
+    read_line_with(process, b"(job.py:3)")
+    open_gate(gate)
+    read_line_with(process, b"It moves again, after ")
+    read_line_with(process, b"Nothing outside")
+    read_line_with(process, b"(job.py:3)")
+    open_gate(gate)
+    assert process.wait(DEADLINE_S) == 0
+    assert sorted(path.name for path in harness.case.glob("stall*")) == ["stall-2.json", "stall.json"]
+
+
+def test_what_moves_is_left_alone(harness: Any, script: Any, tmp_path: Path) -> None:
+    """Output, a file, and memory only: none is a stall, not even with term."""
+    for source in (
+        "import time\nend = time.time() + 3\nwhile time.time() < end: print('x', flush=True); time.sleep(0.05)",
+        "import os, time\nend = time.time() + 3\nfd = os.open('grows', os.O_CREAT | os.O_RDWR)\n"
+        "while time.time() < end: os.ftruncate(fd, os.fstat(fd).st_size + 1); time.sleep(0.05)",
+        "import harness, time\nend, n = time.time() + 3, 0\nwhile time.time() < end: n += 1; harness.beat(step=n)",
+    ):
+        process = harness.start(
+            *script(source),
+            options=("--stall-after", "1s", "--on-stall", "term"),
+            cwd=tmp_path,
+            env={**harness.env, "PYTHONPATH": str(Path(__file__).parents[2])},
+        )
+        _, stderr = process.communicate(timeout=DEADLINE_S)
+        assert (process.returncode, stderr) == (0, b"")
+    assert harness.kept_cases() == []
+
+
+def test_what_moves_in_memory_only_is_not_ended(harness: Any, script: Any) -> None:
+    source = """
+        def spin():
+            for _ in range(1_000_000):
+                pass
+        def train():
+            for step in range(10 ** 6):
+                spin()
+        train()
+    """
+    options = ("--stall-after", "4s", "--on-stall", "term")
+    process = harness.start(*script(textwrap.dedent(source)), options=options)
+    read_line_with(process, b"Nothing outside")
+    assert b"Not stuck, it moves: step in train" in process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 143 and b"--on-stall" not in stderr
+
+
+def test_a_core_is_written_and_the_command_goes_on(harness: Any, script: Any, gate: Path) -> None:
+    if shutil.which("gdb") is None:
+        pytest.skip("needs gdb")
+    options = ("--stall-after", "1s", "--on-stall", "core")
+    process = harness.start(*script(STUCK.format(gate=str(gate))), options=options)
+    pid = int(process.stdout.readline())
+    told = read_line_with(process, b"A core of process %d is in " % pid)
+    core = harness.case / f"core.{pid}"
+    assert str(core).encode() in told and core.read_bytes()[:4] == b"\x7fELF" and core.stat().st_mode & 0o77 == 0
+    until(lambda: state_of(pid) == "S", "let go")
+    open_gate(gate)
+    assert process.communicate(timeout=DEADLINE_S)[0] == b"natural end\n" and process.returncode == 0
+
+
+def test_why_there_is_no_core(harness: Any, script: Any, gate: Path, tmp_path: Path) -> None:
+    options = ("--stall-after", "1s", "--on-stall", "core")
+    env = {**harness.env, "PATH": str(tmp_path)}
+    process = harness.start(*script(STUCK.format(gate=str(gate))), options=options, env=env)
+    assert b"there is no gdb; to install it" in read_line_with(process, b"No core of process")
+    open_gate(gate)
+    assert process.wait(DEADLINE_S) == 0 and list(harness.case.glob("core*")) == []
+
+
+def test_term_ends_it_after_the_report(harness: Any, script: Any, gate: Path) -> None:
+    options = ("--stall-after", "1s", "--on-stall", "term")
+    process = harness.start(*script(STUCK.format(gate=str(gate))), options=options)
+    _, stderr = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 143
+    at = [stderr.index(text) for text in (b"Nothing outside", b"(job.py:3)", b"SIGTERM goes to pid", b"Terminated")]
+    assert at == sorted(at) and b"harness run --on-stall term" in stderr
+    assert read_stall(harness.case)["verdict"]["python_frame"]["function"] == "work"
+    assert json.loads((harness.case / "verdict.json").read_bytes())["verdict"]["kind"] == "terminated"
+
+
+def test_on_stall_alone_is_a_usage_error(harness: Any) -> None:
+    process = harness.start("true", options=("--on-stall", "core"))
+    _, stderr = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 2 and b"--stall-after" in stderr
+
+
+def test_the_end_of_the_command_ends_the_look(harness: Any, script: Any, gate: Path) -> None:
+    """Also one that is under way: the case is not written to afterwards."""
+    process = harness.start(*script(STUCK.format(gate=str(gate))), options=("--stall-after", "0.3s"))
+    process.stdout.readline()
+    looker = until(lambda: children_in_sessions_of_their_own(process.pid), "a look under way")
+    open_gate(gate)
+    assert process.wait(DEADLINE_S) == 0
+    assert all(state_of(pid) in (None, "Z") for pid in looker) and harness.kept_cases() == []
+
+
+def children_in_sessions_of_their_own(pid: int) -> list[int]:
+    found = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    names = {one: Path(f"/proc/{one}/stat").read_text() for one in found}
+    return [
+        one for one, text in names.items() if int(text.rpartition(")")[2].split()[3]) == one and "relay" not in text
+    ]
+
+
+def test_a_killed_supervisor_leaves_it_running(harness: Any, script: Any, gate: Path) -> None:
+    process = harness.start(*script(STUCK.format(gate=str(gate))), options=("--stall-after", "0.3s"))
+    pid = int(process.stdout.readline())
+    until(lambda: children_in_sessions_of_their_own(process.pid), "a look under way")
+    process.kill()
+    process.wait(DEADLINE_S)
+    open_gate(gate)
+    assert process.stdout.readline() == b"natural end\n"
+    until(lambda: state_of(pid) is None, "its natural end")
+
+
+def test_what_moves_and_what_is_new(tmp_path: Path) -> None:
+    still = Standstill(10.0)
+    assert not still.sample([os.getpid()], 0, 0), "the first sample has nothing to compare with"
+    assert still.sample([], 1, 0) and still.sample([], 1, 1) and not still.sample([], 1, 1)
+    with (tmp_path / "grows").open("wb", buffering=0) as file:
+        seen = Standstill(10.0)
+        seen.sample([os.getpid()], 0, 0)
+        os.ftruncate(file.fileno(), 10)
+        assert seen.sample([os.getpid()], 0, 0)
+
+
+# Ctrl-\
+
+
+HANDLES = """
+import signal, sys
+signal.signal(signal.SIGQUIT, lambda *_: print("mine", flush=True))
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
+
+
+def test_the_key_shows_a_look_and_the_job_goes_on(harness: Any, terminal: Any, script: Any, gate: Path) -> None:
+    process = terminal.start(harness.line(*script(STUCK.format(gate=str(gate)))), env=harness.env)
+    terminal.read_until(b"\n")
+    pid = int(terminal.seen.split()[0])
+    terminal.type(b"\x1c")
+    terminal.read_until(b"(job.py:3)")
+    terminal.read_until(b"[")
+    assert state_of(pid) in ("S", "t")
+    open_gate(gate)
+    assert terminal.read_to_end(process) == 0
+    assert b"natural end" in terminal.seen and harness.kept_cases() == []
+
+
+def test_the_key_twice_ends_the_job(harness: Any, terminal: Any, script: Any, gate: Path) -> None:
+    process = terminal.start(harness.line(*script(STUCK.format(gate=str(gate)))), env=harness.env)
+    terminal.read_until(b"\n")
+    terminal.type(b"\x1c")
+    terminal.read_until(b"Looking at the command")
+    terminal.type(b"\x1c")
+    assert terminal.read_to_end(process) == 128 + signal.SIGABRT
+    assert b"natural end" not in terminal.seen
+
+
+def test_a_job_with_a_handler_of_its_own_has_it_called(harness: Any, terminal: Any, script: Any) -> None:
+    process = terminal.start(harness.line(*script(HANDLES)), env=harness.env)
+    terminal.read_until(b"ready")
+    terminal.type(b"\x1c")
+    terminal.read_until(b"mine")
+    terminal.type(b"\x1c")
+    until(lambda: terminal._read_more() and terminal.seen.count(b"mine") == 2, "the second call")
+    terminal.type(b"\x03")
+    assert terminal.read_to_end(process) == 130
+
+
+def test_a_sent_sigquit_is_passed_on(harness: Any, terminal: Any, script: Any, gate: Path) -> None:
+    """By a process, not by the key: without a terminal as it is, at one in the form that ends the command."""
+    process = harness.start(*script("import signal\nprint('ready')\nsignal.pause()"))
+    assert process.stdout.readline() == b"ready\n"
+    os.kill(process.pid, signal.SIGQUIT)
+    process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 128 + signal.SIGQUIT
+    process = terminal.start(harness.line(*script("import signal\nprint('ready')\nsignal.pause()")), env=harness.env)
+    terminal.read_until(b"ready")
+    os.kill(process.pid, signal.SIGQUIT)
+    assert terminal.read_to_end(process) == 128 + signal.SIGABRT

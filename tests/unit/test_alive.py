@@ -1,0 +1,867 @@
+"""What a look at the living means: every kind from facts as the hang zoo describes them, and its near misses."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.diagnose.alive import ALIVE_NAMES, estimate_next, exit_code_of, judge_look
+from harness.diagnose.verdict import Document
+from harness.diagnose.waiting import describe_threads
+from harness.evidence.alive import Counter, LivingProcess, LivingThread, Wait
+from harness.evidence.crash import CrashFrame
+from harness.evidence.gap import Gap
+from tests.unit.crashes import LIBC, PYTHON, native, python
+from tests.unit.looks import (
+    CONDITION,
+    EVALUATE,
+    GOMP,
+    JOIN,
+    SEM_TIMED,
+    SEM_WAIT,
+    SITE,
+    STDLIB,
+    TORCH_CPU,
+    busy,
+    census,
+    counter,
+    held,
+    hot,
+    judge,
+    line,
+    log_file,
+    look,
+    process,
+    thread,
+    wanted,
+)
+
+DESIGN_ORDER = (
+    "stopped deadlock-openmp deadlock-fork deadlock-lock blocked-collective blocked-device blocked-child blocked-io "
+    "swapping progressing busy-python busy-native waiting"
+)
+NANOSLEEP = Wait("clock_nanosleep")
+WORKS = counter("io", "bytes written", 100, 180, 260, 340, 420)
+
+
+def words(document: Document) -> str:
+    verdict = document.verdict
+    return " ".join([verdict.headline, *(ground.fact for ground in verdict.grounds)])
+
+
+def kind(document: Document) -> tuple[str, str]:
+    return document.verdict.kind, document.verdict.status
+
+
+def place(document: Document) -> tuple[int | None, str | None, str | None]:
+    frame = document.verdict.user_frame
+    return document.verdict.process.pid, document.verdict.process.thread, frame.function if frame else None
+
+
+def test_kinds_are_tried_in_the_order_of_the_design() -> None:
+    assert tuple(DESIGN_ORDER.split()) == ALIVE_NAMES
+
+
+# stopped
+
+
+def test_sigstop_is_stopped() -> None:
+    found = judge(process(thread(100, line("train", 60), state="T")))
+    assert kind(found) == ("stopped", "established")
+    assert "SIGSTOP" in words(found) and place(found) == (100, "MainThread", "train")
+
+
+def test_a_tracer_that_stops_it_is_named() -> None:
+    found = judge(process(thread(100, line("train", 60), state="t"), tracer_pid=77))
+    assert kind(found) == ("stopped", "established")
+    assert "tracer, process 77" in words(found)
+
+
+def test_a_frozen_control_group_is_stopped() -> None:
+    assert judge(process(thread(100, line("train", 60)), frozen=True)).verdict.kind == "stopped"
+
+
+def test_traced_but_running_is_not_stopped() -> None:
+    found = judge(process(thread(100, line("train", 60), wait=NANOSLEEP), tracer_pid=77, counters=(WORKS,)))
+    assert found.verdict.kind == "progressing"
+
+
+def test_a_stopped_child_of_a_process_that_works_is_no_fault() -> None:
+    child = process(thread(101, line("rest", 9), state="T"), ppid=100, role="child")
+    main = thread(100, line("train", 60), changed=True)
+    assert judge(process(main, counters=(WORKS,)), child).verdict.kind == "progressing"
+    assert judge(process(main), child).verdict.process.pid == 101
+
+
+# deadlock-openmp
+
+OMP_A, OMP_B = f"{SITE}/torch/lib/libomp.so", f"{SITE}/faiss/libomp.so"
+IN_A = native("__kmp_suspend_64", OMP_A, "0x7f0000001000", "0x1000")
+IN_B = native("__kmp_fork_barrier", OMP_B, "0x7f1000002000", "0x2000")
+SEARCH = native("faiss::IndexFlat::search", f"{SITE}/faiss/libfaiss.so", "0x7f2000000000", "0x0")
+
+
+def test_a_stack_that_crosses_two_runtimes_is_a_deadlock_on_any_thread() -> None:
+    main = thread(100, *SEM_WAIT, line("search", 20))
+    worker = thread(105, IN_A, IN_B, SEARCH, name="omp")
+    found = judge(
+        process(main, worker, openmp=census((OMP_A, "llvm", "0x7f0000000000"), (OMP_B, "llvm", "0x7f1000000000")))
+    )
+    assert kind(found) == ("deadlock-openmp", "established")
+    assert OMP_A in words(found) and OMP_B in words(found)
+    assert found.verdict.process.tid == 105 and found.verdict.component and found.verdict.component.image == OMP_A
+    assert found.verdict.context_frame and found.verdict.context_frame.function == "search"
+    assert [remedy.safe for remedy in found.verdict.remedies][-1] is False
+
+
+def test_two_runtimes_are_told_apart_by_base_even_in_one_file() -> None:
+    again = native("__kmp_fork_barrier", OMP_A, "0x7f1000002000", "0x2000")
+    assert judge(process(thread(100, IN_A, again, line("search", 20)))).verdict.kind == "deadlock-openmp"
+    same = native("__kmp_fork_barrier", OMP_A, "0x7f0000002000", "0x2000")
+    assert judge(process(thread(100, IN_A, same, line("search", 20)))).verdict.kind == "waiting"
+
+
+def test_nested_regions_and_stacks_that_change_are_no_crossing() -> None:
+    assert judge(process(thread(100, IN_A, SEARCH, IN_B, line("search", 20)))).verdict.kind == "waiting"
+    assert judge(process(thread(100, IN_A, IN_B, line("search", 20), changed=True))).verdict.kind == "waiting"
+
+
+# deadlock-fork
+
+POOL_WAIT = native("futex_wait", GOMP), native("GOMP_parallel", GOMP)
+SQRT = native("at::native::sqrt_kernel", TORCH_CPU)
+
+
+def forked(child: LivingThread, **facts: object) -> LivingProcess:
+    values = {"ppid": 100, "role": "worker", "forked": True, "parent_threads": 5, **facts}
+    return process(child, **values)
+
+
+PARENT = process(
+    thread(
+        100,
+        native("wait4", LIBC),
+        python("poll", f"{STDLIB}/multiprocessing/popen_fork.py", 27),
+        python("join", f"{STDLIB}/multiprocessing/process.py", 149),
+        line("train", 55),
+        wait=Wait("wait4", target="process 101", peer_pids=(101,)),
+    )
+)
+
+
+def test_libgomp_after_fork() -> None:
+    found = judge(PARENT, forked(thread(101, *POOL_WAIT, SQRT, line("score_rows", 36))))
+    assert kind(found) == ("deadlock-fork", "established")
+    assert place(found) == (101, "MainThread", "score_rows") and "libgomp" in words(found)
+    assert found.verdict.process.role == "worker"
+
+
+def test_libgomp_without_names_is_known_by_the_census() -> None:
+    image = f"{SITE}/torch.libs/renamed.so.1"
+    child = forked(
+        thread(101, native(None, image), SQRT, line("score_rows", 36)), openmp=census((image, "gnu", "0x7f0"))
+    )
+    assert judge(PARENT, child).verdict.kind == "deadlock-fork"
+
+
+@pytest.mark.parametrize("facts", [{"forked": False}, {"parent_threads": 1}, {"forked": None}])
+def test_without_a_fork_of_a_threaded_parent_it_is_no_fork_deadlock(facts: dict[str, object]) -> None:
+    child = forked(thread(101, *POOL_WAIT, SQRT, line("score_rows", 36)), **facts)
+    assert judge(PARENT, child).verdict.kind == "waiting"
+
+
+def test_a_child_in_libgomp_that_computes_is_well() -> None:
+    child = forked(busy(101, SQRT, line("score_rows", 36), changed=True), counters=(WORKS,))
+    assert judge(PARENT, child).verdict.kind == "progressing"
+
+
+def test_malloc_and_import_lock_after_fork() -> None:
+    malloc = native("__lll_lock_wait_private", LIBC), native("malloc", LIBC), line("load", 3)
+    assert kind(judge(PARENT, forked(thread(101, *malloc)))) == ("deadlock-fork", "established")
+    imports = *SEM_WAIT, python("acquire", "<frozen importlib._bootstrap>", 123), line("load", 3)
+    assert kind(judge(PARENT, forked(thread(101, *imports)))) == ("deadlock-fork", "supported")
+
+
+def test_a_python_lock_that_the_parent_had_at_the_fork() -> None:
+    rotator = thread(102, line("rotate_log", 39), name="rotator", locks=(held("log_lock", "rotate_log", 37),))
+    main = thread(100, line("<module>", 65), wait=Wait("wait4", peer_pids=(101,)))
+    child = forked(
+        thread(101, *SEM_WAIT, line("write_log", 48), locks=(wanted("log_lock", "write_log", 48),)), role="child"
+    )
+    found = judge(process(main, rotator), child)
+    assert kind(found) == ("deadlock-fork", "established")
+    assert place(found) == (101, "MainThread", "write_log")
+    assert "log_lock" in found.verdict.headline and "rotator" in words(found)
+
+
+def test_an_idle_pool_worker_that_waits_for_its_turn_at_the_queue_is_no_deadlock() -> None:
+    """multiprocessing's lock belongs to all workers: one has it and reads, the others wait."""
+    turn = python("__enter__", f"{STDLIB}/multiprocessing/synchronize.py", 95)
+    get = python("get", f"{STDLIB}/multiprocessing/queues.py", 365)
+    loop = python("worker", f"{STDLIB}/multiprocessing/pool.py", 114)
+    idle = thread(101, *SEM_WAIT, turn, get, loop, locks=(wanted("self._rlock", "get", 365),))
+    assert judge(PARENT, forked(idle)).verdict.kind == "waiting"
+
+
+# deadlock-lock
+
+
+def two_in_a_ring(**address: str) -> LivingProcess:
+    a = {"address": address["a"]} if address else {}
+    b = {"address": address["b"]} if address else {}
+    main = thread(
+        100, *SEM_WAIT, line("transfer", 43),
+        locks=(held("accounts_lock", "transfer", 40, **a), wanted("journal_lock", "transfer", 43, **b)),
+    )  # fmt: skip
+    writer = thread(
+        101, *SEM_WAIT, line("write_journal", 50), name="journal-writer",
+        locks=(held("journal_lock", "write_journal", 48, **b), wanted("accounts_lock", "write_journal", 50, **a)),
+    )  # fmt: skip
+    return process(main, writer)
+
+
+def test_two_locks_in_opposite_order_by_address() -> None:
+    found = judge(two_in_a_ring(a="0x7f01", b="0x7f02"))
+    assert kind(found) == ("deadlock-lock", "established")
+    for word in ("accounts_lock", "journal_lock", "journal-writer", "train.py:43", "train.py:50"):
+        assert word in words(found)
+    assert place(found) == (100, "MainThread", "transfer")
+
+
+def test_a_ring_by_names_alone_says_that_it_is_inferred() -> None:
+    found = judge(two_in_a_ring())
+    assert kind(found) == ("deadlock-lock", "supported")
+    assert "inferred from the source" in words(found) and found.verdict.against
+
+
+def test_the_lock_of_two_objects_is_not_one_lock() -> None:
+    parent = thread(
+        100, *SEM_WAIT, line("update", 9), locks=(held("self.lock", "update", 8), wanted("self.lock", "update", 9))
+    )
+    other = thread(101, line("sleep_long", 3), wait=NANOSLEEP)
+    assert judge(process(parent, other)).verdict.kind == "waiting"
+
+
+def test_three_in_a_ring_with_the_main_thread_outside() -> None:
+    ring = (("loader", "load", "cache_lock", "index_lock"), ("indexer", "index", "index_lock", "store_lock"))
+    ring += (("storer", "store", "store_lock", "cache_lock"),)
+    owner = {"cache_lock": 101, "index_lock": 102, "store_lock": 103}
+    threads = [
+        thread(
+            101 + n, *SEM_WAIT, line(function, 40 + n), name=name,
+            locks=(held(has, function, 30 + n), wanted(wants, function, 40 + n, owner_tid=owner[wants])),
+        )
+        for n, (name, function, has, wants) in enumerate(ring)
+    ]  # fmt: skip
+    found = judge(process(thread(100, *JOIN, line("run", 70)), *threads))
+    assert kind(found) == ("deadlock-lock", "established")
+    assert all(word in words(found) for word in (*owner, "loader", "indexer", "storer", "train.py:30"))
+    assert found.verdict.process.thread in ("loader", "indexer", "storer")
+
+
+def test_a_holder_that_sleeps_is_no_deadlock() -> None:
+    main = thread(100, *SEM_WAIT, line("transfer", 43), locks=(wanted("journal_lock", "transfer", 43, owner_tid=101),))
+    other = thread(101, line("write_slowly", 57), name="journal-writer", wait=NANOSLEEP)
+    found = judge(process(main, other))
+    assert found.verdict.kind == "waiting"
+    assert "held by journal-writer" in describe_threads(process(main, other))[0]
+
+
+def test_a_deadlock_is_one_even_while_another_thread_writes_its_log() -> None:
+    ring = two_in_a_ring(a="0x7f01", b="0x7f02")
+    logger = thread(102, line("log", 3), wait=NANOSLEEP, changed=True)
+    assert judge(process(*ring.threads, logger, counters=(WORKS,))).verdict.kind == "deadlock-lock"
+
+
+def test_locks_that_are_only_passing_or_timed_are_no_ring() -> None:
+    ring = two_in_a_ring(a="0x7f01", b="0x7f02")
+    moving = [thread(t.tid, *t.stack, locks=t.locks, changed=True) for t in ring.threads]
+    assert judge(process(*moving)).verdict.kind == "waiting"
+    timed = [thread(t.tid, *SEM_TIMED, t.stack[-1], locks=t.locks) for t in ring.threads]
+    assert judge(process(*timed)).verdict.kind == "waiting"
+
+
+def test_a_plain_lock_taken_twice_by_one_thread() -> None:
+    locks = (held("lock", "outer", 5, address="0x1"), wanted("lock", "inner", 9, address="0x1"))
+    other = thread(101, line("sleep_long", 3), wait=NANOSLEEP)
+    found = judge(process(thread(100, *SEM_WAIT, line("inner", 9), line("outer", 6), locks=locks), other))
+    assert kind(found) == ("deadlock-lock", "established") and "holds itself" in found.verdict.headline
+
+
+def test_a_module_that_joins_a_thread_that_imports_it() -> None:
+    load = python("_load_unlocked", "<frozen importlib._bootstrap>", 690)
+    main = thread(100, *JOIN, line("set_up_plugins", 45), line("<module>", 55), load, line("<module>", 52))
+    acquire = python("acquire", "<frozen importlib._bootstrap>", 123)
+    loader = thread(101, *SEM_WAIT, acquire, line("load_plugin", 38), name="plugin-loader")
+    found = judge(process(main, loader))
+    assert kind(found) == ("deadlock-lock", "supported")
+    assert "import" in words(found) and "set_up_plugins" in words(found) and "load_plugin" in words(found)
+    joined = thread(
+        100, *main.stack, locks=(wanted("loader.join()", "set_up_plugins", 45, kind="join", owner_tid=101),)
+    )
+    module = wanted("plugin", "load_plugin", 38, kind="import", owner_tid=100)
+    known = thread(101, *loader.stack, name="plugin-loader", locks=(module,))
+    assert kind(judge(process(joined, known))) == ("deadlock-lock", "established")
+    control = thread(101, line("load_plugin", 37), name="plugin-loader", wait=NANOSLEEP)
+    assert judge(process(main, control)).verdict.kind == "waiting"
+
+
+def test_the_owner_of_the_lock_has_ended() -> None:
+    lock = wanted("settings_lock", "read_settings", 45, owner_tid=999)
+    found = judge(process(thread(100, *SEM_WAIT, line("read_settings", 45), locks=(lock,)), thread(101, IN_A)))
+    assert kind(found) == ("deadlock-lock", "established")
+    assert "settings_lock" in found.verdict.headline and "999" in words(found)
+    unknown = wanted("settings_lock", "read_settings", 45, kind="rlock", owner_alive=False)
+    sleeper = thread(101, line("sleep_long", 3), wait=NANOSLEEP)
+    found = judge(process(thread(100, *SEM_WAIT, line("read_settings", 45), locks=(unknown,)), sleeper))
+    assert kind(found) == ("deadlock-lock", "established")
+
+
+def test_conditions_are_not_locks() -> None:
+    event = wanted("ready", "wait_for_it", 45, kind="condition")
+    assert judge(process(thread(100, *SEM_WAIT, line("wait_for_it", 45), locks=(event,)))).verdict.kind == "waiting"
+
+
+def test_a_plain_lock_and_nobody_left_to_release_it() -> None:
+    reader = thread(100, *SEM_WAIT, line("read_cache", 46), locks=(wanted("cache_lock", "read_cache", 46),))
+    blas = thread(101, native("blas_thread_server", f"{SITE}/numpy.libs/libopenblas.so"))
+    found = judge(process(reader, blas))
+    assert kind(found) == ("deadlock-lock", "supported") and "cache_lock" in words(found)
+    slow = thread(101, line("fill_cache_slowly", 40), name="filler", wait=NANOSLEEP)
+    assert judge(process(reader, slow)).verdict.kind == "waiting"
+
+
+PUT = *CONDITION, python("put", f"{STDLIB}/queue.py", 140), line("feed", 47)
+GET = *CONDITION, python("get", f"{STDLIB}/queue.py", 171), line("take_job", 32)
+
+
+def test_put_into_a_full_queue_whose_consumer_is_dead() -> None:
+    found = judge(process(thread(100, *PUT)))
+    assert kind(found) == ("deadlock-lock", "supported")
+    assert "feed" in words(found) and "nobody is left" in found.verdict.headline
+
+
+def test_put_with_a_consumer_alive_and_get_for_ever_are_waiting() -> None:
+    consumer = thread(101, line("consume_slowly", 38), wait=NANOSLEEP)
+    assert judge(process(thread(100, *PUT), consumer)).verdict.kind == "waiting"
+    found = judge(process(thread(100, *GET)))
+    assert found.verdict.kind == "waiting" and "take_job" in found.verdict.headline
+    assert judge(process(thread(100, *SEM_TIMED, *PUT[2:]))).verdict.kind == "waiting"
+
+
+# blocked-collective
+
+ALL_REDUCE = (
+    native("pthread_cond_wait", LIBC),
+    native("c10d::ProcessGroupGloo::AsyncWork::wait(std::chrono::duration<long>)", TORCH_CPU),
+    python("all_reduce", f"{SITE}/torch/distributed/distributed_c10d.py", 2810),
+)
+BARRIER = *ALL_REDUCE[:2], python("barrier", f"{SITE}/torch/distributed/distributed_c10d.py", 4500)
+GLOO_LOOP = native("epoll_wait", LIBC), native("gloo::transport::tcp::Loop::run()", TORCH_CPU)
+
+
+def rank(number: int, *stack: CrashFrame, **facts: object) -> LivingProcess:
+    main = thread(200 + 10 * number, *stack)
+    loop = thread(201 + 10 * number, *GLOO_LOOP)
+    return process(main, loop, ppid=100, rank=str(number), role="worker", **facts)
+
+
+LAUNCHER = process(
+    thread(
+        100, python("wait", f"{STDLIB}/subprocess.py", 1260), line("launch", 84), wait=Wait("wait4", peer_pids=(200,))
+    )
+)
+IN_SYNC = *ALL_REDUCE, line("sync_gradients", 43)
+
+
+def test_one_rank_has_not_arrived() -> None:
+    data = rank(1, native("read", LIBC), line("wait_for_data", 47))
+    found = judge(LAUNCHER, rank(0, *IN_SYNC), data)
+    assert kind(found) == ("blocked-collective", "established")
+    assert place(found) == (210, "MainThread", "wait_for_data")
+    assert "gloo" in words(found) and "rank 1 has not arrived" in found.verdict.headline
+    assert "sync_gradients" in found.verdict.headline
+
+
+def test_of_four_ranks_the_one_in_another_collective_is_named() -> None:
+    others = [rank(number, *IN_SYNC) for number in (0, 1, 3)]
+    found = judge(LAUNCHER, *others, rank(2, *BARRIER, line("end_epoch", 47)))
+    assert place(found) == (220, "MainThread", "end_epoch")
+    assert "rank 2" in found.verdict.headline and "rank 0-1,3" in words(found) and "gloo" in words(found)
+
+
+def test_two_ranks_in_different_collectives() -> None:
+    found = judge(LAUNCHER, rank(0, *IN_SYNC), rank(1, *ALL_REDUCE, line("share_weights", 47)))
+    assert found.verdict.kind == "blocked-collective"
+    assert "sync_gradients" in words(found) and "share_weights" in words(found)
+
+
+def test_one_rank_alone_waits_for_ranks_that_were_not_looked_at() -> None:
+    found = judge(rank(0, *IN_SYNC))
+    assert kind(found) == ("blocked-collective", "established") and "not looked at" in found.verdict.headline
+
+
+def test_ranks_that_work_between_collectives_are_well() -> None:
+    found = judge(LAUNCHER, rank(0, *IN_SYNC, counters=(WORKS,)), rank(1, *IN_SYNC, counters=(WORKS,)))
+    assert found.verdict.kind == "progressing"
+
+
+def test_the_service_threads_of_gloo_alone_are_no_collective() -> None:
+    sleeper = process(thread(100, line("train", 9), wait=NANOSLEEP), thread(101, *GLOO_LOOP), rank="0")
+    assert judge(sleeper).verdict.kind == "waiting"
+
+
+# blocked-device
+
+CUDA = "/usr/lib/x86_64-linux-gnu/libcuda.so.1"
+
+
+def test_a_device_that_sleeps_and_one_that_spins() -> None:
+    sleeps = native("poll", LIBC), native("cuStreamSynchronize", CUDA), line("copy_batch", 36)
+    found = judge(process(thread(100, *sleeps, wait=Wait("poll"))))
+    assert kind(found) == ("blocked-device", "established")
+    assert "cuStreamSynchronize" in words(found) and "libcuda.so.1" in words(found)
+    spins = native("cuCtxSynchronize", CUDA), line("finish_step", 36)
+    found = judge(process(busy(100, *spins)))
+    assert found.verdict.kind == "blocked-device" and "spins" in found.verdict.headline
+    assert found.verdict.component and found.verdict.component.image == CUDA
+
+
+def test_a_spinning_driver_may_be_at_another_instruction_each_time() -> None:
+    spin = native("cuCtxSynchronize", CUDA)
+    main = busy(100, spin, line("finish_step", 36), changed=True)
+    assert judge(process(main, hot=(hot(line("finish_step", 36), 5),))).verdict.kind == "blocked-device"
+    assert judge(process(main, hot=(hot(line("finish_step", 36), 2),))).verdict.kind == "busy-python"
+
+
+def test_an_ioctl_of_the_driver_is_a_device_wait() -> None:
+    wait = Wait("ioctl", fd=9, target="/dev/nvidia0")
+    assert judge(process(thread(100, line("step", 3), wait=wait))).verdict.kind == "blocked-device"
+
+
+def test_a_device_that_answers_is_no_fault() -> None:
+    main = thread(100, native("cuStreamSynchronize", CUDA), line("copy_batch", 36))
+    assert judge(process(main, counters=(WORKS,))).verdict.kind == "progressing"
+    service = process(
+        thread(100, line("nap", 3), wait=NANOSLEEP), thread(101, native("poll", LIBC), native(None, CUDA))
+    )
+    assert judge(service).verdict.kind == "waiting"
+
+
+# blocked-child
+
+TRY_GET = (
+    native("poll", LIBC),
+    python("select", f"{STDLIB}/selectors.py", 415),
+    python("wait", f"{STDLIB}/multiprocessing/connection.py", 947),
+    python("get", f"{STDLIB}/multiprocessing/queues.py", 113),
+    python("_try_get_data", f"{SITE}/torch/utils/data/dataloader.py", 1251),
+    line("train_epoch", 56),
+)
+LOADER = process(thread(100, *TRY_GET, wait=Wait("poll", fd=7, target="pipe:[1]"), changed=True))
+LOOP = (
+    python("_worker_loop", f"{SITE}/torch/utils/data/_utils/worker.py", 349),
+    python("run", f"{STDLIB}/multiprocessing/process.py", 108),
+    python("_bootstrap", f"{STDLIB}/multiprocessing/process.py", 314),
+    line("train_epoch", 56),
+)
+FETCH = python("fetch", f"{SITE}/torch/utils/data/_utils/fetch.py", 52)
+IDLE = (
+    native("poll", LIBC),
+    python("wait", f"{STDLIB}/multiprocessing/connection.py", 947),
+    python("get", f"{STDLIB}/multiprocessing/queues.py", 113),
+)
+
+
+def worker(main: LivingThread, **facts: object) -> LivingProcess:
+    return process(main, ppid=100, role="worker", **facts)
+
+
+IDLE_WORKER = worker(thread(101, *IDLE, *LOOP, wait=Wait("poll")))
+
+
+def test_a_loader_waits_for_a_worker_that_sleeps() -> None:
+    stuck = worker(thread(102, native("clock_nanosleep", LIBC), line("fetch_image", 32), FETCH, *LOOP, wait=NANOSLEEP))
+    found = judge(LOADER, IDLE_WORKER, stuck)
+    assert kind(found) == ("blocked-child", "established")
+    assert place(found) == (102, "MainThread", "fetch_image") and found.verdict.process.role == "worker"
+    assert "fetch_image" in found.verdict.headline and "train_epoch" in words(found)
+    assert found.verdict.next == "harness attach 102 --for 2m"
+
+
+def test_a_loader_waits_for_a_worker_that_spins() -> None:
+    stuck = worker(busy(102, EVALUATE, line("decode_image", 33), FETCH, *LOOP))
+    found = judge(LOADER, IDLE_WORKER, stuck)
+    assert kind(found) == ("blocked-child", "supported")
+    assert place(found) == (102, "MainThread", "decode_image") and "may only be slow" in found.verdict.against[0]
+
+
+def test_a_loader_whose_workers_work_is_well() -> None:
+    slow = worker(thread(102, line("__getitem__", 47), FETCH, *LOOP, wait=NANOSLEEP, changed=True), counters=(WORKS,))
+    assert judge(LOADER, IDLE_WORKER, slow).verdict.kind == "progressing"
+
+
+def test_the_worker_of_a_worker_is_the_one_really_stuck() -> None:
+    middle = worker(thread(102, *TRY_GET[:-1], line("merge", 20), FETCH, *LOOP, wait=Wait("poll")))
+    last = process(thread(103, line("decode", 9), FETCH, *LOOP, wait=NANOSLEEP), ppid=102, role="worker")
+    assert place(judge(LOADER, IDLE_WORKER, middle, last)) == (103, "MainThread", "decode")
+
+
+def test_half_a_message_from_a_worker_that_was_killed() -> None:
+    read = Wait("read", fd=7, target="pipe:[33]", peer_pids=(100,))
+    receive = python("_recv", f"{STDLIB}/multiprocessing/connection.py", 395)
+    main = thread(100, native("read", LIBC), receive, line("train_epoch", 62), wait=read)
+    dead = process(pid=101, ppid=100, state="Z", role="worker")
+    found = judge(process(main), dead)
+    assert kind(found) == ("blocked-child", "established")
+    assert place(found) == (100, "MainThread", "train_epoch")
+    assert "zombie" in words(found) and "101" in words(found)
+
+
+def test_a_dead_child_that_nobody_collects() -> None:
+    main = thread(100, line("read_answer", 37), wait=Wait("read", fd=3, target="pipe:[9]", peer_pids=(100,)))
+    found = judge(process(main), process(pid=101, ppid=100, state="Z", role="child"))
+    assert found.verdict.kind == "blocked-child" and "zombie" in words(found)
+    alive = (
+        process(main, children=(101,)),
+        process(thread(101, line("answer", 33), wait=NANOSLEEP), ppid=100, counters=(WORKS,)),
+    )
+    assert judge(*alive).verdict.kind == "progressing"
+
+
+def test_a_zombie_is_not_to_blame_when_somebody_else_has_the_pipe() -> None:
+    main = thread(100, line("read_answer", 37), wait=Wait("read", fd=3, target="pipe:[9]", peer_pids=(100, 555)))
+    found = judge(process(main), process(pid=101, ppid=100, state="Z", role="child"))
+    assert found.verdict.kind == "blocked-io"
+
+
+POOL_MAP = (
+    *CONDITION,
+    python("wait", f"{STDLIB}/multiprocessing/pool.py", 765),
+    python("get", f"{STDLIB}/multiprocessing/pool.py", 768),
+    python("map", f"{STDLIB}/multiprocessing/pool.py", 367),
+    line("resize_all", 48),
+)
+POOL_LOOP = (python("worker", f"{STDLIB}/multiprocessing/pool.py", 114), *LOOP[1:3], line("resize_all", 47))
+
+
+def test_a_pool_whose_task_was_lost() -> None:
+    idle = [worker(thread(pid, *IDLE, *POOL_LOOP), age_s=age) for pid, age in ((101, 60.0), (103, 58.5))]
+    found = judge(process(thread(100, *POOL_MAP)), *idle)
+    assert kind(found) == ("blocked-child", "supported")
+    assert (
+        place(found) == (100, "MainThread", "resize_all") and "Pool" in words(found) and "1.5 s younger" in words(found)
+    )
+
+
+def test_a_pool_whose_workers_work_is_not_lost() -> None:
+    working = worker(thread(101, line("resize", 41), *POOL_LOOP, wait=NANOSLEEP, changed=True), counters=(WORKS,))
+    assert judge(process(thread(100, *POOL_MAP)), working).verdict.kind == "progressing"
+
+
+WAITS = thread(
+    100,
+    native("wait4", LIBC),
+    python("_wait", f"{STDLIB}/subprocess.py", 1959),
+    python("wait", f"{STDLIB}/subprocess.py", 1264),
+    line("run_report", 55),
+    wait=Wait("wait4", target="process 101", peer_pids=(101,)),
+)
+
+
+def test_a_child_writes_to_a_pipe_that_its_waiting_parent_does_not_read() -> None:
+    full = Wait("write", fd=1, target="pipe:[7]", peer_pids=(100,))
+    child = process(thread(101, native("write", LIBC), line("write_report", 37), wait=full), ppid=100, role="child")
+    found = judge(process(WAITS), child)
+    assert kind(found) == ("blocked-child", "established")
+    assert place(found) == (101, "MainThread", "write_report") and "full pipe" in found.verdict.headline
+
+
+def test_waiting_for_the_end_of_a_child_is_no_fault_whatever_the_child_does() -> None:
+    sleeps = process(thread(101, line("nap", 3), wait=NANOSLEEP), ppid=100, role="child")
+    assert judge(process(WAITS), sleeps).verdict.kind == "waiting"
+    spins = process(busy(101, EVALUATE, line("spin", 3)), ppid=100, role="child")
+    found = judge(process(WAITS), spins)
+    assert found.verdict.kind == "busy-python" and found.verdict.process.pid == 101
+    serves = process(thread(101, line("serve", 3), wait=Wait("accept4", fd=3, target="127.0.0.1:80")), ppid=100)
+    assert judge(process(WAITS), serves).verdict.process.pid == 101
+
+
+def test_a_worker_that_waits_for_the_word_of_its_parent_is_idle() -> None:
+    parent = process(thread(100, line("supervise", 9), wait=Wait("epoll_wait", fd=5, peer_pids=(101,))))
+    idle = worker(thread(101, line("next_task", 4), wait=Wait("read", fd=3, target="pipe:[4]", peer_pids=(100,))))
+    assert judge(parent, idle).verdict.kind == "waiting"
+    stuck = worker(thread(101, line("fetch", 4), wait=Wait("recvfrom", fd=3, target="10.0.0.9:80")))
+    assert kind(judge(parent, stuck)) == ("blocked-child", "established")
+
+
+# blocked-io
+
+
+@pytest.mark.parametrize(
+    ("wait", "fact"),
+    [
+        (Wait("recvfrom", fd=4, target="socket 127.0.0.1:5050 → 127.0.0.1:41000"), "127.0.0.1:5050"),
+        (Wait("openat", target="FIFO /tmp/commands.fifo"), "commands.fifo"),
+        (Wait("read", fd=3, target="FIFO /tmp/signals.fifo", peer_pids=(100,)), "signals.fifo"),
+        (Wait("flock", fd=3, target="/tmp/index.lock", peer_pids=(4242,)), "held by process 4242"),
+        (Wait("fcntl", fd=3, target="/tmp/ledger.db, held by process 4242", peer_pids=(4242,)), "ledger.db"),
+        (Wait("connect", fd=3, target="socket 10.0.0.9:80"), "10.0.0.9:80"),
+    ],
+)
+def test_what_it_waits_for_is_named(wait: Wait, fact: str) -> None:
+    found = judge(process(thread(100, line("ask", 48), wait=wait)))
+    assert kind(found) == ("blocked-io", "established") and fact in found.verdict.headline
+    assert place(found) == (100, "MainThread", "ask")
+    moving = process(thread(100, line("ask", 48), wait=wait, changed=True), counters=(WORKS,))
+    assert judge(moving).verdict.kind == "progressing"
+
+
+def test_uninterruptible_sleep_is_input_or_output() -> None:
+    main = thread(100, line("load", 3), state="D", wait=Wait(None, wchan="nfs_wait_bit_killable"))
+    found = judge(process(main))
+    assert found.verdict.kind == "blocked-io" and "nfs_wait_bit_killable" in found.verdict.headline
+
+
+def test_the_thread_that_is_joined_is_looked_at_too() -> None:
+    reader = thread(101, line("fetch", 9), name="reader", wait=Wait("recvfrom", fd=4, target="socket 10.0.0.9:80"))
+    found = judge(process(thread(100, *JOIN, line("main", 20)), reader))
+    assert found.verdict.kind == "blocked-io" and place(found) == (100, "reader", "fetch")
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        Wait("accept4", fd=3, target="listening on 127.0.0.1:8000"),
+        Wait("epoll_wait", fd=5, target="anon_inode:[eventpoll]"),
+        Wait("poll"),
+        Wait("clock_nanosleep"),
+        Wait("read", fd=0, target="/dev/pts/3"),
+        Wait("read", fd=6, target="anon_inode:[eventfd]"),
+        Wait("futex"),
+        None,
+    ],
+)
+def test_where_servers_and_prompts_sleep_is_waiting(wait: Wait | None) -> None:
+    found = judge(process(thread(100, line("serve", 44), wait=wait)))
+    assert found.verdict.kind == "waiting" and "serve" in found.verdict.headline
+    assert found.verdict.next == "harness attach 100 --for 2m"
+
+
+def test_a_socket_with_a_timeout_is_polled() -> None:
+    above = native("poll", LIBC), native("sock_recv_guts", f"{STDLIB}/lib-dynload/_socket.so")
+    wait = Wait("poll", fd=4, target="socket 10.0.0.9:80")
+    assert judge(process(thread(100, *above, line("ask", 48), wait=wait))).verdict.kind == "blocked-io"
+
+
+# swapping
+
+
+def test_pages_from_disk_and_little_cpu_is_swapping() -> None:
+    main = thread(100, line("train", 3), state="D", cpu_s=0.3, changed=True)
+    found = judge(process(main, major_faults=4000, swap_bytes=2**30))
+    assert kind(found) == ("swapping", "established") and "800 pages a second" in found.verdict.headline
+    assert kind(judge(process(main, major_faults=4000))) == ("swapping", "supported")
+
+
+def test_reading_a_mapped_file_while_something_moves_is_not_swapping() -> None:
+    main = thread(100, line("train", 3), cpu_s=0.3, changed=True)
+    step = counter("local", "step", 1, 2, 3, frame=line("train", 3))
+    assert judge(process(main, major_faults=4000, counters=(step,))).verdict.kind == "progressing"
+    assert judge(process(busy(100, line("train", 3)), major_faults=4000)).verdict.kind == "busy-python"
+    assert judge(process(main, major_faults=20)).verdict.kind == "waiting"
+
+
+# progressing
+
+ENCODE = busy(100, EVALUATE, line("encode", 37), line("train", 58), changed=True)
+
+
+def test_a_rising_local_of_the_outer_loop_is_progress_but_only_supported() -> None:
+    step = counter("local", "step", 3, 3, 4, 4, 5, frame=line("train", 57))
+    inner = counter("local", "token", 10, 20, 30, 40, 50, frame=line("encode", 35))
+    found = judge(process(ENCODE, counters=(inner, step)))
+    assert kind(found) == ("progressing", "supported")
+    assert found.progress and found.progress.moving and "step in train" in (found.progress.counter or "")
+    assert place(found) == (100, "MainThread", "encode") and "one in 2 s" in found.verdict.headline
+    assert exit_code_of(found) == 0 and found.verdict.against
+
+
+@pytest.mark.parametrize("values", [(3, 4), (3, 4, 2, 5), (3, 3, 3, 3)])
+def test_two_samples_a_fall_or_a_standstill_are_no_progress(values: tuple[int, ...]) -> None:
+    step = counter("local", "step", *values, frame=line("train", 57))
+    found = judge(process(ENCODE, counters=(step,)))
+    assert found.verdict.kind == "busy-python" and found.progress and found.progress.moving is False
+    assert ("does not only rise" in words(found)) == (len(set(values)) > 1)
+
+
+@pytest.mark.parametrize("kind_", ["io", "file", "buffer", "beat", "child", "device"])
+def test_what_others_can_see_is_proof(kind_: str) -> None:
+    found = judge(process(ENCODE, counters=(counter(kind_, "stdout", 0, 25),)))
+    assert kind(found) == ("progressing", "established") and "stdout" in found.verdict.headline
+
+
+def test_cpu_time_and_changing_stacks_are_no_progress() -> None:
+    assert judge(process(ENCODE)).verdict.kind == "busy-python"
+    assert judge(process(ENCODE)).progress.moving is None  # type: ignore[union-attr]
+
+
+def test_the_next_output_is_estimated_from_two_increments_only() -> None:
+    times = (0.0, 50.0, 100.0, 150.0, 200.0, 240.0)
+    grown = Counter("buffer", "unflushed stdout", times, (22, 29, 29, 36, 36, 36))
+    assert estimate_next(grown, 240.0) == "unflushed stdout grew 2 times, every 100.0 s; next output in about 10 s"
+    once = Counter("buffer", "unflushed stdout", times, (22, 29, 29, 29, 29, 29))
+    assert estimate_next(once, 240.0) is None
+    found = judge(process(ENCODE, counters=(grown,)), looked_s=240.0)
+    assert "next output in about 10 s" in words(found)
+
+
+def test_a_child_that_moves_moves_its_parent() -> None:
+    child = process(thread(101, line("answer", 33), wait=NANOSLEEP), ppid=100, counters=(WORKS,))
+    found = judge(process(WAITS), child)
+    assert found.verdict.kind == "progressing" and found.verdict.process.pid == 101
+
+
+# busy
+
+
+def test_busy_in_python_names_line_share_and_command() -> None:
+    main = busy(100, EVALUATE, line("wait_for_flag", 34))
+    found = judge(process(main, hot=(hot(line("wait_for_flag", 34), 5), hot(EVALUATE, 5))))
+    assert kind(found) == ("busy-python", "established")
+    assert "slow or endless: nothing outside changed for 5 s" in found.verdict.headline
+    assert "100%" in words(found) and place(found) == (100, "MainThread", "wait_for_flag")
+    assert found.verdict.next == "harness attach 100 --for 2m" and exit_code_of(found) == 11
+    assert judge(process(main), looked_s=120.0).verdict.next == "harness attach 100 --for 10m"
+
+
+def test_busy_in_native_code_on_a_thread() -> None:
+    spin = native("zoo_spin", "/tmp/native_waits.so")
+    call = (
+        native("ffi_call", "/usr/lib/libffi.so.8"),
+        native("_call_function_pointer", f"{STDLIB}/lib-dynload/_ctypes.so"),
+    )
+    scorer = busy(101, spin, *call, line("score", 37), name="scorer")
+    main = thread(100, *JOIN, line("<module>", 50))
+    for facts in ({}, {"hot": (hot(spin, 5, 101), hot(call[1], 5, 101))}):
+        found = judge(process(main, scorer, **facts))
+        assert kind(found) == ("busy-native", "established")
+        assert place(found) == (100, "scorer", "score")
+        assert "zoo_spin" in words(found) and "native_waits" in words(found)
+
+
+def test_a_regular_expression_is_native_by_the_samples_alone() -> None:
+    match = native("sre_ucs1_match", PYTHON)
+    main = busy(100, match, native("pattern_match", PYTHON), line("parse_header", 33), changed=True)
+    found = judge(process(main, hot=(hot(match, 5), hot(line("parse_header", 33), 5))))
+    assert found.verdict.kind == "busy-native" and place(found)[2] == "parse_header"
+    found = judge(process(main))
+    assert found.verdict.kind == "busy-python" and "sre_ucs1_match" in words(found)
+
+
+def test_a_native_call_that_moves_under_one_line_is_native() -> None:
+    main = busy(100, native("zoo_spin", "/tmp/native_waits.so"), line("score", 37), changed=True)
+    assert judge(process(main, hot=(hot(line("score", 37), 5),))).verdict.kind == "busy-native"
+    assert judge(process(main, hot=(hot(line("score", 37), 3),))).verdict.kind == "busy-python"
+
+
+def test_short_native_calls_from_a_python_loop_are_python() -> None:
+    add = native("DOUBLE_add", f"{SITE}/numpy/_multiarray_umath.so")
+    main = busy(100, add, line("sum_up", 9), changed=True)
+    assert judge(process(main, hot=(hot(add, 2), hot(line("sum_up", 9), 5)))).verdict.kind == "busy-python"
+
+
+TAKE_GIL = native("take_gil", PYTHON), native("PyEval_RestoreThread", PYTHON)
+
+
+def test_the_gil_is_held_by_a_call_that_spins() -> None:
+    main = busy(100, native("zoo_spin", "/tmp/native_waits.so"), line("run_decoder", 45), holds_gil=True)
+    reporter = thread(101, *TAKE_GIL, line("report", 41), name="reporter", holds_gil=False)
+    found = judge(process(main, reporter))
+    assert found.verdict.kind == "busy-native" and place(found) == (100, "MainThread", "run_decoder")
+    assert "holds the GIL in zoo_spin" in words(found) and "reporter" in words(found)
+
+
+# waiting
+
+
+def test_the_gil_is_held_by_a_call_that_sleeps() -> None:
+    sleep = native("clock_nanosleep", LIBC), native("zoo_sleep", "/tmp/native_waits.so")
+    main = thread(100, *sleep, line("pause_decoder", 46), holds_gil=True, wait=NANOSLEEP)
+    reporter = thread(101, *TAKE_GIL, line("report", 42), name="reporter", holds_gil=False)
+    found = judge(process(main, reporter))
+    assert found.verdict.kind == "waiting" and place(found) == (100, "MainThread", "pause_decoder")
+    assert "GIL" in found.verdict.headline and "zoo_sleep" in words(found) and exit_code_of(found) == 11
+
+
+def test_an_asyncio_task_that_is_never_done() -> None:
+    main = thread(
+        100, native("epoll_wait", LIBC), python("select", f"{STDLIB}/selectors.py", 468), line("run_client", 40),
+        wait=Wait("epoll_wait", fd=3),
+    )  # fmt: skip
+    found = judge(process(main))
+    assert found.verdict.kind == "waiting" and "run_client" in found.verdict.headline
+
+
+def test_without_any_stack_nothing_is_claimed() -> None:
+    found = judge(process(thread(100, wait=None), gaps=(Gap("stacks", "not permitted", "sudo harness attach 100"),)))
+    assert kind(found) == ("waiting", "unknown") and found.gaps and exit_code_of(found) == 11
+
+
+# the document
+
+
+def test_an_empty_log_has_its_reason_its_text_and_its_remedy() -> None:
+    found = judge(process(busy(100, EVALUATE, line("settle", 50), changed=True), **log_file()))
+    progress = found.progress
+    assert progress and progress.unflushed_stdout == "epoch 1: 1024 clusters\ntolerance 0.001, settling\n"
+    assert progress.unflushed_stdout_bytes == 49 and progress.last_output_age_s == 371.0
+    assert (progress.looked_s, progress.samples) == (5.0, 5)
+    assert "49 bytes" in words(found) and "block-buffered file /job/train.log" in words(found)
+    assert any("python -u" in remedy.do for remedy in found.verdict.remedies)
+
+
+def test_a_stream_that_is_empty_or_a_terminal_needs_no_remedy() -> None:
+    assert "block-buffered" not in words(judge(process(ENCODE)))
+    terminal = log_file(outputs=())["unflushed"]
+    assert "no terminal" in words(judge(process(ENCODE, unflushed=terminal)))
+
+
+@pytest.mark.parametrize(
+    ("ended", "expected", "code"),
+    [
+        ("exit status 0", ("clean", "established"), 0),
+        ("exit status 3", ("exit-nonzero", "established"), 10),
+        ("SIGKILL", ("killed", "established"), 10),
+        ("its status is not visible to us", ("exit-nonzero", "unknown"), 11),
+    ],
+)
+def test_one_that_has_ended_is_gone(ended: str, expected: tuple[str, str], code: int) -> None:
+    found = judge(process(thread(100, line("train", 3)), ended=ended))
+    assert found.outcome.state == "gone" and kind(found) == expected and exit_code_of(found) == code
+
+
+def test_a_zombie_is_gone() -> None:
+    found = judge(process(pid=100, state="Z", ppid=7))
+    assert found.outcome.state == "gone" and "process 7" in found.verdict.headline and exit_code_of(found) == 11
+
+
+def test_exit_codes() -> None:
+    assert exit_code_of(judge(process(thread(100, line("train", 3), state="T")))) == 10
+    assert exit_code_of(judge(process(thread(100, line("ask", 3), wait=Wait("read", target="pipe:[3]"))))) == 10
+
+
+def test_one_of_several_targets_is_judged_by_its_own_tree() -> None:
+    well = process(thread(100, line("train", 3), changed=True), counters=(WORKS,))
+    stopped = process(thread(200, line("train", 3), state="T"))
+    both = look(well, stopped, targets=(100, 200))
+    assert judge_look(both, 100).verdict.kind == "progressing"
+    assert judge_look(both, 200).verdict.kind == "stopped"
+
+
+def test_threads_are_described_one_line_each_and_the_equal_ones_together() -> None:
+    pool = [thread(110 + n, native("gomp_thread_start", GOMP)) for n in range(7)]
+    lines = describe_threads(process(*two_in_a_ring(a="0x1", b="0x2").threads, *pool))
+    assert len(lines) == 3
+    assert lines[0].startswith("MainThread (100): asleep in transfer (train.py:43)")
+    assert "futex" in lines[0] and "waits for journal_lock, held by journal-writer" in lines[0]
+    assert lines[2].startswith("7 threads without Python: asleep in gomp_thread_start")
