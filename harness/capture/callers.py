@@ -15,7 +15,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from harness.capture.elf import Elf
+from harness.capture.files.elf import Elf
 from harness.evidence.crash import CrashFrame, CrashThread
 
 _NEVER_RETURN = ("libc.so", "libc-", "libstdc++", "libc++", "libgcc_s")

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from harness.capture.callers import name_callers
-from harness.capture.images import Row, list_images, list_mappings, read_maps
-from harness.capture.live import complete as complete_census
-from harness.capture.owners import find_owners, find_site_packages
-from harness.capture.sighting import Sighting
-from harness.capture.sighting import look_while_held as look_at_openmp
+from harness.capture.files.images import Row, list_images, list_mappings, read_maps
+from harness.capture.files.owners import find_owners, find_site_packages
+from harness.capture.openmp.live import complete as complete_census
+from harness.capture.openmp.sighting import Sighting
+from harness.capture.openmp.sighting import look_while_held as look_at_openmp
 from harness.capture.stacks import take_stacks
 from harness.evidence.crash import CrashThread, Image, Mapping, Step, ToolRun
 from harness.evidence.gap import Gap

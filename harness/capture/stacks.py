@@ -22,8 +22,8 @@ from typing import IO, NamedTuple, NoReturn
 import msgspec
 
 from harness import native
+from harness.capture.files.images import read_images
 from harness.capture.frames import Places, read_engine, read_spy, strip_own_frames
-from harness.capture.images import read_images
 from harness.capture.pystack_engine import print_threads
 from harness.evidence.crash import CrashThread, Image, Step, ToolRun
 

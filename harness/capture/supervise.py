@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness import native
+from harness.capture.alive.looker import Look, Looker
+from harness.capture.alive.quitting import ignores_quit, pass_quit_on
+from harness.capture.alive.standstill import Standstill
 from harness.capture.channels import Channel, say
 from harness.capture.link import Link
-from harness.capture.looker import Look, Looker
-from harness.capture.quitting import ignores_quit, pass_quit_on
-from harness.capture.standstill import Standstill
 from harness.capture.tree import Member, Tree, read_argv
 
 # A scan costs what it costs on this machine; it may use this share of one core, and need not be more frequent.

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import argparse
 
-from harness.capture.look import take_look
-from harness.capture.processes import leave_out_descendants, list_python_processes
+from harness.capture.alive.look import take_look
+from harness.capture.alive.processes import leave_out_descendants, list_python_processes
 from harness.commands.durations import parse_duration
 from harness.commands.output import print_answer
 from harness.commands.ps import ps_command

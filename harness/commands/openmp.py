@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness import __version__
 from harness.capture.channels import say
-from harness.capture.environment import find_python, take_environment_census
+from harness.capture.openmp.environment import find_python, take_environment_census
 from harness.commands.output import print_answer
 from harness.diagnose.openmp import judge_openmp
 from harness.errors import UsageError
@@ -45,14 +45,14 @@ def _refuse_mixtures(arguments: argparse.Namespace) -> None:
 
 def _take(arguments: argparse.Namespace) -> list[Census]:
     if arguments.target is not None:
-        from harness.capture.live import take_census
+        from harness.capture.openmp.live import take_census
 
         return [take_census(_pid(arguments.target))]
     if arguments.wheels or arguments.requirements:
         return [_take_wheels(arguments)]
     python = find_python(arguments.python)
     if arguments.modules is not None:
-        from harness.capture.imports import take_import_censuses
+        from harness.capture.openmp.imports import take_import_censuses
 
         return take_import_censuses(python, _modules(arguments.modules))
     return [take_environment_census(python)]
@@ -72,12 +72,12 @@ def _modules(words: str) -> list[str]:
 
 
 def _take_wheels(arguments: argparse.Namespace) -> Census:
-    from harness.capture.wheels import find_wheels, read_wheels
+    from harness.capture.openmp.wheels import find_wheels, read_wheels
 
     if arguments.wheels:
         return read_wheels(find_wheels(map(Path, arguments.wheels)))
-    from harness.capture.platform_tags import check_target
-    from harness.capture.wheel_download import fetch_wheels
+    from harness.capture.openmp.platform_tags import check_target
+    from harness.capture.openmp.wheel_download import fetch_wheels
 
     target = check_target(arguments.platform, arguments.python_version)
     fetched = fetch_wheels(Path(arguments.requirements), target, tell=lambda name: say(f"fetching {name} …"))
@@ -87,7 +87,7 @@ def _take_wheels(arguments: argparse.Namespace) -> Census:
 
 
 def _fix(arguments: argparse.Namespace) -> int:
-    from harness.capture.installed import ask_interpreter
+    from harness.capture.openmp.installed import ask_interpreter
     from harness.remedy.openmp import apply, plan_fix, undo
     from harness.report.fix import FixDocument, render_fix
 

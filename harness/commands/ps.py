@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from harness import __version__
-from harness.capture.processes import list_python_processes
+from harness.capture.alive.processes import list_python_processes
 from harness.commands.output import print_answer
 from harness.evidence.processes import ProcessTable
 from harness.report.ps import render_ps

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.capture.alive.quitting import is_asked_by_key, quit_ignored
 from harness.capture.cgroup import read_oom_counts
 from harness.capture.channels import hold_closed_descriptors, open_channels, say, settle
 from harness.capture.injection import link_variables, why_not
 from harness.capture.launch import find_command, open_processes, open_signals, spawn, stop_following
 from harness.capture.link import Link
-from harness.capture.quitting import is_asked_by_key, quit_ignored
 from harness.capture.supervise import Supervisor
 from harness.commands.durations import parse_duration
 from harness.errors import UsageError

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from harness.capture.alive.look import take_look
 from harness.capture.channels import say
-from harness.capture.look import take_look
 from harness.capture.stacks import run_tool
 from harness.diagnose.living import judge_living
 from harness.diagnose.verdict import Document

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from harness.capture.look import take_look
-from harness.capture.watching import Watched, Watching
+from harness.capture.alive.look import take_look
+from harness.capture.alive.watching import Watched, Watching
 from harness.commands.attach import find_targets
 from harness.commands.durations import parse_duration
 from harness.commands.ps import ps_command

@@ -17,8 +17,8 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from harness.capture.live import take_census
-from harness.capture.wheels import read_wheels
+from harness.capture.openmp.live import take_census
+from harness.capture.openmp.wheels import read_wheels
 from harness.errors import HarnessError
 from harness.evidence.openmp import Census
 from tests.bench import targets

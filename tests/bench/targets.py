@@ -131,7 +131,7 @@ ctypes.string_at(0)
 LIST = """
 import json, os, sys, time
 import torch, faiss, numpy, threadpoolctl
-from harness.capture.loaded import list_loaded
+from harness.capture.openmp.loaded import list_loaded
 kept = threadpoolctl.ThreadpoolController()
 calls = (list_loaded, lambda: list_loaded(calls=False), threadpoolctl.threadpool_info, kept.info)
 found, _, theirs, _ = [call() for call in calls]

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.capture.locks import find_locks
+from harness.capture.alive.locks import find_locks
+from harness.capture.alive.waits import read_wait
 from harness.capture.stacks import take_stacks
-from harness.capture.waits import read_wait
 from harness.evidence.alive import HeldLock, Wait
 from harness.evidence.crash import CrashThread
 from tests.live.processes import until

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from harness.capture.environment import take_environment_census
+from harness.capture.openmp.environment import take_environment_census
 from harness.errors import HarnessError, UsageError
 from harness.evidence.openmp import Census, Family
 from harness.remedy.links import JOURNAL

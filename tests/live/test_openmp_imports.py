@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture.imports import list_orders, take_import_censuses
+from harness.capture.openmp.imports import list_orders, take_import_censuses
 from harness.errors import HarnessError
 from harness.evidence.openmp import Census
 from tests.two_runtimes import Unavailable, find_runtime, make_environment

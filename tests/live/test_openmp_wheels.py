@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.capture.platform_tags import check_target
-from harness.capture.wheel_download import Fetched, fetch_wheels
-from harness.capture.wheels import read_wheels
+from harness.capture.openmp.platform_tags import check_target
+from harness.capture.openmp.wheel_download import Fetched, fetch_wheels
+from harness.capture.openmp.wheels import read_wheels
 from harness.diagnose.openmp import rule
 from harness.errors import HarnessError
 from harness.evidence.openmp import Census

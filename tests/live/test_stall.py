@@ -16,7 +16,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from harness.capture.standstill import Standstill
+from harness.capture.alive.standstill import Standstill
 from harness.report.schemas import build_schemas
 from tests.live.processes import DEADLINE_S, open_gate, state_of, until
 

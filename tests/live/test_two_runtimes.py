@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture.environment import take_environment_census
+from harness.capture.openmp.environment import take_environment_census
 from tests.two_runtimes import (
     EXPECT,
     FAISS_FIRST,

@@ -16,8 +16,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from harness.capture import watching
-from harness.capture.watching import Watching, is_harness
+from harness.capture.alive import watching
+from harness.capture.alive.watching import Watching, is_harness
 from harness.report.schemas import build_schemas
 from tests.live.processes import DEADLINE_S, open_gate, shell_status, state_of, until
 

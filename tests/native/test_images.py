@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from harness.capture.loaded import list_loaded
+from harness.capture.openmp.loaded import list_loaded
 
 ROOT = Path(__file__).parents[2]
 DRIVER = Path(__file__).with_name("images_driver.c")
@@ -154,12 +154,12 @@ def test_own_process_is_listed_through_cffi() -> None:
 
 def test_a_small_room_is_made_larger(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = list_loaded()
-    monkeypatch.setattr("harness.capture.loaded._ROOM", (1, 1, 1))
+    monkeypatch.setattr("harness.capture.openmp.loaded._ROOM", (1, 1, 1))
     assert list_loaded() == whole
 
 
 def test_rows_of_a_relocation_table_are_found_by_symbol() -> None:
-    from harness.capture.layout import find_rows
+    from harness.capture.files.layout import find_rows
 
     def table(symbols: Iterable[int]) -> bytes:
         return b"".join(bytes(12) + number.to_bytes(4, "little") + bytes(8) for number in symbols)

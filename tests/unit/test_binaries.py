@@ -15,10 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.capture.binaries import OPENMP_NAMES, Binary, RuntimeCopy, is_native, read_binaries
-from harness.capture.content import open_content
-from harness.capture.macho import images_of
-from harness.capture.pe import Pe
+from harness.capture.files.binaries import OPENMP_NAMES, Binary, RuntimeCopy, is_native, read_binaries
+from harness.capture.files.content import open_content
+from harness.capture.files.macho import images_of
+from harness.capture.files.pe import Pe
 from tests.unit.natives import FORMATS, build
 
 SITE = Path(sysconfig.get_path("platlib"))

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.capture.binaries import OPENMP_NAMES
-from harness.capture.elf import Elf
-from harness.capture.images import read_images
+from harness.capture.files.binaries import OPENMP_NAMES
+from harness.capture.files.elf import Elf
+from harness.capture.files.images import read_images
 from tests.unit.natives import build
 
 SITE = Path(sysconfig.get_path("platlib"))

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture import owners
-from harness.capture.images import list_images, list_mappings, parse_maps, read_images, read_mappings, read_span
-from harness.capture.owners import check_modified, find_owners, find_site_packages
+from harness.capture.files import owners
+from harness.capture.files.images import list_images, list_mappings, parse_maps, read_images, read_mappings, read_span
+from harness.capture.files.owners import check_modified, find_owners, find_site_packages
 from harness.evidence.crash import Image
 
 # One line for each kind that matters; addresses as Linux 6.18 prints them.

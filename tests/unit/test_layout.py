@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.capture.binaries import OPENMP_NAMES
-from harness.capture.elf import Elf
-from harness.capture.layout import find_rows, read_file_layout, read_layout
-from harness.capture.variables import read_variables
+from harness.capture.files.binaries import OPENMP_NAMES
+from harness.capture.files.elf import Elf
+from harness.capture.files.layout import find_rows, read_file_layout, read_layout
+from harness.capture.openmp.variables import read_variables
 from harness.native import LIBRARY
 
 SITE = Path(sys.prefix, "lib", f"python3.{sys.version_info[1]}", "site-packages")

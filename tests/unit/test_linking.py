@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from harness.capture.binaries import Binary, Call, RuntimeCopy
-from harness.capture.linking import Linker, Program, read_loader_cache
+from harness.capture.files.binaries import Binary, Call, RuntimeCopy
+from harness.capture.files.linking import Linker, Program, read_loader_cache
 
 NAMES = ("GOMP_parallel", "omp_get_max_threads")
 

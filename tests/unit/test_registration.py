@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture.registration import Record, read_records
+from harness.capture.openmp.registration import Record, read_records
 
 MEMORY = {0x7F0010: 0xCAFE1234, 0x7F0020: 0xCAFE5678}
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture.binaries import read_binaries
-from harness.capture.remembered import Memory, ReadFile, ReadFolder, identity_of
+from harness.capture.files.binaries import read_binaries
+from harness.capture.openmp.remembered import Memory, ReadFile, ReadFolder, identity_of
 from tests.unit.natives import build
 
 

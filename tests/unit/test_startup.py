@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture.startup import read_settings
+from harness.capture.openmp.startup import read_settings
 
 
 @pytest.fixture

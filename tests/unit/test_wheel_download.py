@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from packaging.tags import mac_platforms
 
-from harness.capture.platform_tags import Target, check_target, list_tags, marker_environment
-from harness.capture.requirements import read_requirements
-from harness.capture.wheel_download import fetch_wheels
+from harness.capture.openmp.platform_tags import Target, check_target, list_tags, marker_environment
+from harness.capture.openmp.requirements import read_requirements
+from harness.capture.openmp.wheel_download import fetch_wheels
 from harness.errors import HarnessError, UsageError
 
 TARGET = Target("macosx_14_0_arm64", "3.13")

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.capture import wheels
-from harness.capture.binaries import Binary, Call, RuntimeCopy
-from harness.capture.wheels import find_wheels, read_wheels
+from harness.capture.files.binaries import Binary, Call, RuntimeCopy
+from harness.capture.openmp import wheels
+from harness.capture.openmp.wheels import find_wheels, read_wheels
 from harness.errors import HarnessError, UsageError
 from harness.evidence.openmp import Census
 

@@ -1,0 +1,1 @@
+"""Living processes: states, waits, locks, counters, what was not flushed."""

@@ -1,0 +1,273 @@
+"""What living processes and those below them do during some seconds: the order of the samples, and their costs. Linux.
+
+Cheap samples of /proc twice a second, Python lines and locals about once a second, native stacks near the start and,
+of what does not obviously move, at the end. Every tool has a deadline. Decides nothing: a look is evidence.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from harness import __version__
+from harness.capture.alive.device import Meter
+from harness.capture.alive.following import MANY_THREADS, Followed
+from harness.capture.alive.living import find_family, read_stat, read_status
+from harness.errors import HarnessError
+from harness.evidence.alive import Look, ThreadState
+from harness.evidence.gap import Gap
+
+_SAMPLE_S = 0.5
+_SPY_S = 0.8
+_SPY_COST_S = 0.08  # of one process, on our side
+_BUFFERS_S = 5.0
+_MOST_STOPPED = 50  # one part in so many
+_STACKS_S = 5.0
+_ALL_BUFFERS_S = 10.0
+_MANY_STACKS_S = 15.0
+_ALL_STACKS_S = 20.0
+_MOST_PROCESSES = 128
+_ENOUGH = 4  # samples of Python lines: with fewer nobody can tell what only rises
+_AT_A_TIME = max(1, min(4, (os.cpu_count() or 1) // 2))
+_SLOW = 3  # times as long as asked for, at most, when the tools are that slow
+
+
+def take_look(pids: Sequence[int], for_s: float = 5.0, on_sample: Callable[[Look], object] | None = None) -> Look:
+    """HarnessError when none of the processes can be looked at. `on_sample` gets what is known so far."""
+    if sys.platform != "linux":
+        hint = f"sudo py-spy dump --pid {pids[0]}"
+        raise HarnessError("Living processes can be looked at on Linux only, so far.", hint=hint)
+    looking = _Looking(pids, for_s)
+    try:
+        return looking.run(on_sample)
+    finally:
+        looking.close()
+
+
+class _Looking:
+    def __init__(self, pids: Sequence[int], for_s: float) -> None:
+        self.for_s = for_s
+        self.gaps: list[Gap] = []
+        self.targets = self._check(pids)
+        self.followed: dict[int, Followed] = {}
+        self.samples = 0
+        self._sample_due_s = 0.0
+        self._seen: set[int] = set()
+        self._from_the_start: set[int] = set()
+        self._meter = Meter()
+        self._started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+        self._begun = time.monotonic()
+
+    def close(self) -> None:
+        for one in self.followed.values():
+            one.close()
+
+    def _check(self, pids: Sequence[int]) -> tuple[int, ...]:
+        """Those that can be looked at; the others are gaps, or the error when there are none."""
+        targets, errors = [], []
+        for pid in dict.fromkeys(pids):
+            try:
+                targets.append(check_target(pid))
+            except HarnessError as error:
+                errors.append(error)
+                self.gaps.append(Gap(f"process {pid}", str(error), error.hint))
+        if not targets:
+            raise errors[0] if errors else HarnessError("No process was named.", hint="harness ps")
+        return tuple(dict.fromkeys(targets))[:_MOST_PROCESSES]
+
+    def now_s(self) -> float:
+        return time.monotonic() - self._begun
+
+    def run(self, on_sample: Callable[[Look], object] | None) -> Look:
+        self._sample()
+        self._look_at_buffers()
+        self._look_at_stacks(first=True)
+        while not self._is_enough():
+            self._spy()
+            if on_sample is not None:
+                on_sample(self.describe())
+            time.sleep(max(0.0, self._next_s() - self.now_s()))
+            self._sample_if_due()
+            self._look_at_buffers()
+        self._finish()
+        return self.describe()
+
+    def _is_enough(self) -> bool:
+        """The time is over; or, when the tools were slow, every target was seen a few times."""
+        there = [self.followed[pid] for pid in self.targets if self.followed[pid].is_there]
+        seen_enough = all(len(one.spy.sightings) >= _ENOUGH or not one.may_be_spied for one in there)
+        return not there or self.now_s() >= (self.for_s if seen_enough else _SLOW * self.for_s)
+
+    def _finish(self) -> None:
+        self._sample()
+        self._spy(last=True)
+        self._look_at_stacks(first=False)
+        self._look_at_buffers(last=True)
+        for one in self._there():
+            one.look_at_images()
+            one.verify_running()
+
+    def _each(self, step: Callable[[Followed], None], ones: Sequence[Followed]) -> None:
+        """Several at a time where there are cores to spare. No sample meanwhile: it would see them stopped by us."""
+        for at in range(0, len(ones), _AT_A_TIME):
+            some = ones[at : at + _AT_A_TIME]
+            if len(some) == 1:
+                step(some[0])
+            else:
+                with ThreadPoolExecutor(len(some)) as pool:
+                    list(pool.map(step, some))
+            self._sample_if_due()
+
+    def _next_s(self) -> float:
+        dues = [one.spy_due_s for one in self._there() if one.may_be_spied]
+        return min([self._sample_due_s, *dues])
+
+    def _there(self) -> list[Followed]:
+        return [one for one in self.followed.values() if one.is_there]
+
+    def _sample_if_due(self) -> None:
+        if self._sample_due_s <= self.now_s():
+            self._sample()
+
+    def _sample(self) -> None:
+        at_s = self.now_s()
+        self._sample_due_s = at_s + _SAMPLE_S
+        self._find_members()
+        children: dict[int, dict[int, ThreadState]] = {pid: {} for pid in self.followed}
+        for pid, one in self.followed.items():
+            if one.last.ppid in children and (state := _read_state(pid)):
+                children[one.last.ppid][pid] = state
+        for pid, one in self.followed.items():
+            one.sample(at_s, children[pid])
+        for pid in [pid for pid, one in self.followed.items() if one.ended and pid not in self._from_the_start]:
+            self.followed.pop(pid).close()  # its parent has counted it
+        self._meter.sample(at_s)
+        self.samples += 1
+
+    def _find_members(self) -> None:
+        for pid in find_family(tuple(self.followed) or self.targets, self._seen):
+            if pid not in self.followed and len(self.followed) < _MOST_PROCESSES:
+                try:
+                    parent = self.followed.get(read_stat(pid).ppid)
+                    self.followed[pid] = Followed(pid, parent, is_target=pid in self.targets)
+                except OSError:
+                    self._leave_out(pid)  # it has ended already
+        if not self.samples:
+            self._from_the_start = set(self.followed)
+        if len(self.followed) == _MOST_PROCESSES and not any(gap.what == "more processes" for gap in self.gaps):
+            self.gaps.append(Gap("more processes", f"only {_MOST_PROCESSES} are looked at"))
+
+    def _leave_out(self, pid: int) -> None:
+        """A target that has ended between the check and the first sample."""
+        if pid not in self.targets:
+            return
+        error = HarnessError(f"There is no process {pid}.", hint="harness ps")
+        self.targets = tuple(target for target in self.targets if target != pid)
+        self.gaps.append(Gap(f"process {pid}", str(error), error.hint))
+        if not self.targets:
+            raise error
+
+    def _spy(self, last: bool = False) -> None:
+        every_s = max(_SPY_S, _SPY_COST_S * len(self.followed))
+
+        def spy(one: Followed) -> None:
+            at_s = self.now_s()
+            one.look_at_python(at_s)
+            cost_s = one.spy.longest_ms / 1000 * _MOST_STOPPED
+            one.spy_due_s = at_s + min(max(every_s, cost_s), max(every_s, self.for_s / 4))
+
+        self._each(spy, [one for one in self._there() if last or one.spy_due_s <= self.now_s()])
+
+    def _look_at_buffers(self, last: bool = False) -> None:
+        """Of the targets now and then, to see whether they grow; of all in the end."""
+
+        end_s = self.now_s() + _ALL_BUFFERS_S
+
+        def look(one: Followed) -> None:
+            if self.now_s() < end_s:
+                one.look_at_buffers(self.now_s(), always=last)
+                one.buffers_due_s = self.now_s() + _BUFFERS_S
+            else:
+                one.skip_buffers(f"there are {len(self.followed)} processes, and the time was over")
+
+        due = [one for one in self._there() if one.role == "main" and one.buffers_due_s <= self.now_s()]
+        self._each(look, self._there() if last else due)
+
+    def _look_at_stacks(self, first: bool) -> None:
+        """Targets first. Of very many threads at the end only, and not of those that move: they stand for seconds."""
+        end_s = self.now_s() + _ALL_STACKS_S
+
+        def look(one: Followed) -> None:
+            many = one.last.threads > MANY_THREADS
+            if not many if first else not one.is_fine:
+                if self.now_s() < end_s:
+                    one.look_at_stacks(_MANY_STACKS_S if many else _STACKS_S)
+                else:
+                    one.standing.skip_stacks(f"there are {len(self.followed)} processes, and the time was over")
+            elif many and not first:
+                one.standing.skip_stacks(
+                    f"its {one.last.threads} threads would have to stand still for seconds, and it moves"
+                )
+            if not first:
+                one.look_at_waits()
+
+        self._each(look, self._there())
+
+    def describe(self) -> Look:
+        return Look(
+            harness=__version__,
+            platform=sysconfig.get_platform(),
+            started=self._started,
+            looked_s=round(self.now_s(), 2),
+            samples=self.samples,
+            targets=self.targets,
+            processes=tuple(one.describe(tuple(self._meter.counters(pid))) for pid, one in self.followed.items()),
+            gaps=tuple(self.gaps),
+        )
+
+
+def check_target(pid: int) -> int:
+    """The process that is meant: a thread's id names its process. HarnessError: it cannot be looked at."""
+    try:
+        about, pid = read_stat(pid), read_status(pid).pid
+    except OSError as error:
+        raise HarnessError(f"There is no process {pid}.", hint="harness ps") from error
+    if pid == os.getpid():
+        raise HarnessError(f"Process {pid} is harness itself.", hint="harness ps")
+    if about.is_kernel:
+        raise HarnessError(f"Process {pid} is a thread of the kernel.", hint="harness ps")
+    if about.state not in "ZX":
+        _check_memory(pid)
+    return pid
+
+
+def _check_memory(pid: int) -> None:
+    """What every tool needs; man 2 ptrace, "Ptrace access mode checking"."""
+    try:
+        os.close(os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC))
+    except PermissionError as error:
+        owner = Path(f"/proc/{pid}").stat().st_uid
+        whose = "may not be traced by you" if owner == os.getuid() else f"belongs to {_name_user(owner)}"
+        raise HarnessError(f"Process {pid} {whose}.", hint=f"sudo harness attach {pid}") from error
+    except OSError as error:
+        raise HarnessError(f"There is no process {pid}.", hint="harness ps") from error
+
+
+def _name_user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
+def _read_state(pid: int) -> ThreadState | None:
+    try:
+        return read_stat(pid).state
+    except OSError:
+        return None

@@ -1,0 +1,193 @@
+"""Where a Python process was at each of several moments, by py-spy: its lines, and the integers in its frames.
+
+Each sample stops the process for some milliseconds, which are measured, or not at all (`blocking=False`). Says nothing
+of native frames, and sees no variables of module level: py-spy reads neither.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import time
+from collections import Counter as Count
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from harness.capture.alive.counting import make_counter
+from harness.capture.alive.stopwatch import Stopwatch
+from harness.capture.stacks import Said, is_stopping, let_go, run_tool
+from harness.evidence.alive import Counter, HotSpot
+from harness.evidence.crash import CrashFrame, ToolRun
+
+_DEADLINE_S = 5.0
+_MOST_FAILURES = 2
+_ENOUGH = 3
+_MOST_SHOWN = 12
+_INTEGER = re.compile(r"-?\d{1,13}")
+_LARGEST = 1 << 40  # what is more is an address, a hash or a time in nanoseconds
+_DAY_S = 86_400
+
+
+class Local(Struct, frozen=True):
+    """`address`: of the object; `repr`: py-spy's own, shortened."""
+
+    name: str
+    address: int = msgspec.field(name="addr")
+    repr: str | None = None
+
+
+class Frame(Struct, frozen=True):
+    name: str
+    filename: str
+    line: int
+    locals: tuple[Local, ...] | None = None
+
+    @property
+    def place(self) -> CrashFrame:
+        # py-spy gives the qualified name where it can; the other tools do not.
+        return CrashFrame("python", self.name.rpartition(".")[2], self.filename, self.line)
+
+
+class Thread(Struct, frozen=True):
+    """Innermost frame first. `active`: on CPU, as far as can be told."""
+
+    frames: tuple[Frame, ...]
+    active: bool
+    owns_gil: bool
+    tid: int | None = msgspec.field(name="os_thread_id", default=None)
+    name: str | None = msgspec.field(name="thread_name", default=None)
+
+
+class Sighting(NamedTuple):
+    at_s: float
+    threads: tuple[Thread, ...]
+
+
+class _Where(NamedTuple):
+    """A local of one frame: the same depth, counted from the outermost, function and file is taken for the same."""
+
+    tid: int
+    depth: int
+    function: str
+    file: str
+    name: str
+
+
+class Spy:
+    """The samples of one process. Gives up after two failures in a row."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.sightings: list[Sighting] = []
+        self.stopped_ms = 0.0
+        self.longest_ms = 0.0
+        self._seconds = 0.0
+        self._failures = 0
+        self._error: str | None = None
+
+    @property
+    def works(self) -> bool:
+        return self._failures < _MOST_FAILURES
+
+    def sample(self, at_s: float, *, blocking: bool) -> Sighting | None:
+        begun = time.monotonic()
+        said = self._ask(blocking)
+        self._seconds += time.monotonic() - begun
+        try:
+            if said.error is not None:
+                raise ValueError(said.error)
+            sighting = Sighting(at_s, msgspec.json.decode(said.output, type=tuple[Thread, ...]))
+        except ValueError as error:  # msgspec's are of this kind too
+            self._failures += 1
+            self._error = str(error)
+            return None
+        self._failures = 0
+        self.sightings.append(sighting)
+        return sighting
+
+    def _ask(self, blocking: bool) -> Said:
+        beside_us = shutil.which("py-spy", path=str(Path(sys.executable).parent))
+        command = [beside_us or "py-spy", "dump", "--json", "--locals", "--pid", str(self.pid)]
+        if not blocking:
+            return run_tool([*command, "--nonblocking"], _DEADLINE_S)
+        was_stopped = is_stopping(self.pid)
+        with Stopwatch(self.pid) as watch:
+            said = run_tool(command, _DEADLINE_S)
+        self.stopped_ms += watch.stopped_ms
+        self.longest_ms = max(self.longest_ms, watch.stopped_ms)
+        if not was_stopped and (said.error is not None or is_stopping(self.pid)):
+            let_go(self.pid)
+        return said
+
+    @property
+    def run(self) -> ToolRun | None:
+        """All its samples as one; null when it was never asked."""
+        if not self.sightings and not self._error:
+            return None
+        error = None if self.works and self.sightings else self._error
+        return ToolRun("py-spy locals", round(self._seconds, 4), error)
+
+    def last(self) -> dict[int, Thread]:
+        return {thread.tid: thread for thread in self.sightings[-1].threads if thread.tid} if self.sightings else {}
+
+    def has_changed(self, tid: int) -> bool:
+        """Whether the thread was on another line at any of the samples."""
+        return len({_lines(thread) for one in self.sightings for thread in one.threads if thread.tid == tid}) > 1
+
+    def hot_spots(self) -> Iterator[HotSpot]:
+        """Most seen first."""
+        seen: Count[tuple[int, CrashFrame]] = Count()
+        for sighting in self.sightings:
+            for thread in sighting.threads:
+                if thread.active and thread.frames and thread.tid:
+                    seen[thread.tid, thread.frames[0].place] += 1
+        for (tid, frame), times in seen.most_common(_MOST_SHOWN):
+            yield HotSpot(frame, times, len(self.sightings), tid)
+
+    def locals(self) -> tuple[list[Counter], list[Counter]]:
+        """Integers that only rose, and those that moved otherwise; each seen in at least three samples, to the last."""
+        values: dict[_Where, list[tuple[float, int]]] = {}
+        frames: dict[_Where, CrashFrame] = {}
+        for sighting in self.sightings:
+            for where, frame, value in _list_integers(sighting):
+                values.setdefault(where, []).append((sighting.at_s, value))
+                frames[where] = frame
+        last_s = self.sightings[-1].at_s if self.sightings else 0.0
+        moved = [
+            make_counter("local", _describe(where, frames[where]), seen, frames[where])
+            for where, seen in values.items()
+            if len(seen) >= _ENOUGH and seen[-1][0] == last_s and len({value for _, value in seen}) > 1
+        ]
+        rising = [one for one in moved if one.rises]
+        return rising[:_MOST_SHOWN], [one for one in moved if not one.rises][:_MOST_SHOWN]
+
+
+def _lines(thread: Thread) -> tuple[tuple[str, int], ...]:
+    return tuple((frame.filename, frame.line) for frame in thread.frames)
+
+
+def _list_integers(sighting: Sighting) -> Iterator[tuple[_Where, CrashFrame, int]]:
+    for thread in sighting.threads:
+        for index, frame in enumerate(thread.frames if thread.tid else ()):
+            for one in frame.locals or ():
+                value = _read_integer(one.repr)
+                if value is not None and thread.tid:
+                    depth = len(thread.frames) - index
+                    yield _Where(thread.tid, depth, frame.name, frame.filename, one.name), frame.place, value
+
+
+def _read_integer(words: str | None) -> int | None:
+    """Null: no integer, or one that is an address or the time of day, which rise for other reasons."""
+    if words is None or not _INTEGER.fullmatch(words):
+        return None
+    value = int(words)
+    return None if abs(value) > _LARGEST or abs(value - time.time()) < _DAY_S else value
+
+
+def _describe(where: _Where, frame: CrashFrame) -> str:
+    return f"{where.name} in {frame.function} ({Path(where.file).name}:{frame.line})"

@@ -1,0 +1,134 @@
+"""Where the threads of one process stand: their stacks, the system calls they wait in, the locks they hold or want.
+
+Stops the process for the stacks only; how long is measured. Whether it may be stopped is for the caller to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from harness.capture.alive.counting import Tally
+from harness.capture.alive.gdb_stacks import GDB, find_gdb
+from harness.capture.alive.living import read_in_time
+from harness.capture.alive.locks import find_locks
+from harness.capture.alive.spying import Spy
+from harness.capture.alive.stopwatch import Stopwatch
+from harness.capture.alive.waits import read_wait
+from harness.capture.stacks import LADDER, take_stacks
+from harness.evidence.alive import HeldLock, HotSpot, LivingThread, ThreadState, Wait
+from harness.evidence.crash import CrashFrame, CrashThread, ToolRun
+from harness.evidence.gap import Gap
+
+_WHAT = "native stacks"
+_BUSY_SHARE = 0.2
+_LOCKS_S = 5.0
+
+
+class Standing:
+    """`tally`, `spy`: of the same process; whose threads there are, and their Python lines, is known to them."""
+
+    def __init__(self, pid: int, tally: Tally, spy: Spy) -> None:
+        self.pid, self._tally, self._spy = pid, tally, spy
+        self.stacks: list[tuple[CrashThread, ...]] = []
+        self.tools: list[ToolRun] = []
+        self.stopped_ms = 0.0
+        self.gap: Gap | None = None
+        self._waits: dict[int, Wait | None] = {}
+        self._locks: dict[int, tuple[HeldLock, ...]] = {}
+
+    def look_at_stacks(self, python: str | None, deadline_s: float) -> None:
+        """Of all threads, native and Python. A tenth of a second for a few threads, more with torch."""
+        if python is None and find_gdb() is None:
+            fix = f"install gdb, or: eu-stack -p {self.pid}"
+            self.gap = Gap(_WHAT, f"process {self.pid} is not Python, and there is no gdb", fix)
+            return
+        with Stopwatch(self.pid) as watch:
+            ladder = LADDER if python else (GDB,)
+            step, threads, tools = take_stacks(self.pid, python, deadline_s, ladder=ladder)
+        self.stopped_ms += watch.stopped_ms
+        self.tools += tools
+        self.stacks += [threads] if threads else []
+        if step != "native-all":
+            words = [f"{run.tool}: {run.error.strip().splitlines()[-1]}" for run in tools if run.error]
+            self.gap = Gap(f"some {_WHAT}" if threads else _WHAT, "; ".join(words))
+
+    def skip_stacks(self, why: str) -> None:
+        if not self.stacks:
+            self.gap = Gap(_WHAT, why)
+
+    def look_at_waits(self) -> None:
+        """Next to the last stacks. Null for a thread that is on CPU."""
+        now = self._read_waits(list(self._states()))
+        self._waits = {tid: self._recall(tid, wait) for tid, wait in now.items()}
+
+    def look_before_stop(self) -> None:
+        """A wait with a timeout that is interrupted goes on as restart_syscall, which does not say what it was."""
+        self._waits |= self._read_waits([tid for tid in self._states() if _says_nothing(self._waits.get(tid))])
+
+    def _read_waits(self, tids: list[int]) -> dict[int, Wait | None]:
+        nothing: dict[int, Wait | None] = {}
+        return read_in_time(lambda: {tid: read_wait(self.pid, tid) for tid in tids}, nothing)
+
+    def _recall(self, tid: int, wait: Wait | None) -> Wait | None:
+        before = self._waits.get(tid)
+        stands = wait is not None and _says_nothing(wait) and not self._has_changed(tid)
+        return before if before is not None and stands else wait
+
+    def look_at_locks(self) -> None:
+        stacks = tuple(self._list_stacks().values())
+        self._locks = read_in_time(lambda: find_locks(self.pid, stacks, self._waits), {}, _LOCKS_S)
+
+    def _states(self) -> dict[int, ThreadState]:
+        samples = self._tally.samples
+        return {tid: about.state for tid, about in samples[-1].threads.items()} if samples else {}
+
+    def describe(self) -> Iterator[LivingThread]:
+        stacks, spied = self._list_stacks(), self._spy.last()
+        for tid, state in self._states().items():
+            seen, spy = stacks.get(tid), spied.get(tid)
+            system_name = self._tally.samples[-1].threads[tid].name
+            yield LivingThread(
+                tid=tid,
+                name=(spy and spy.name) or ("MainThread" if tid == self.pid and spy else system_name),
+                state=state,
+                cpu_s=self._tally.cpu_s(tid),
+                stack=seen.frames if seen else (),
+                changed=self._has_changed(tid),
+                wait=self._waits.get(tid),
+                holds_gil=spy.owns_gil if spy else None,
+                locks=self._locks.get(tid, ()),
+            )
+
+    def _list_stacks(self) -> dict[int, CrashThread]:
+        """As last seen with native frames; without them, where only that could be had."""
+        python = {
+            tid: CrashThread(tid, spy.name, False, tuple(frame.place for frame in spy.frames), "py-spy")
+            for tid, spy in self._spy.last().items()
+        }
+        return python | {thread.tid: thread for thread in (self.stacks[-1] if self.stacks else ()) if thread.frames}
+
+    def _has_changed(self, tid: int) -> bool:
+        """Two tools describe the same place differently: only what one of them saw twice is compared."""
+        seen = [thread for threads in self.stacks for thread in threads if thread.tid == tid]
+        differs = len({_strip(thread) for thread in seen}) > len({thread.source for thread in seen})
+        return differs or self._spy.has_changed(tid)
+
+    def native_hot_spots(self) -> Iterator[HotSpot]:
+        """Threads on CPU that Python does not know, by the one or two looks at the stacks."""
+        samples, python = self._tally.samples, self._spy.last()
+        span_s = samples[-1].at_s - samples[0].at_s if samples else 0.0
+        seen: dict[tuple[int, CrashFrame], int] = {}
+        for threads in self.stacks:
+            for thread in threads:
+                if thread.frames and thread.tid not in python and self._tally.cpu_s(thread.tid) > _BUSY_SHARE * span_s:
+                    seen[thread.tid, thread.frames[0]] = seen.get((thread.tid, thread.frames[0]), 0) + 1
+        for (tid, frame), times in seen.items():
+            yield HotSpot(frame, times, len(self.stacks), tid)
+
+
+def _says_nothing(wait: Wait | None) -> bool:
+    return wait is None or wait.syscall == "restart_syscall"
+
+
+def _strip(thread: CrashThread) -> tuple[object, ...]:
+    return (thread.source, *((frame.function, frame.file, frame.line, frame.offset) for frame in thread.frames))

@@ -1,0 +1,113 @@
+"""What is mapped into a process: every mapping, and the programs and libraries among them. Linux.
+
+Reads /proc/PID/maps and, for a file mapped twice, its program headers. Who owns a file is the business of owners.py.
+`proc` is a variable so that a made-up tree can be tested.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.capture.files.elf import Elf
+from harness.evidence.crash import Image, Mapping
+
+_PROC = Path("/proc")
+_DELETED = " (deleted)"
+_LIBRARY = re.compile(r"\.so(\.[\w.+-]+)?$")
+
+
+class Row(NamedTuple):
+    """One line of /proc/PID/maps with what Mapping leaves out; man 5 proc_pid_maps."""
+
+    start: int
+    end: int
+    permissions: str
+    offset: int
+    file: tuple[str, int]  # device and inode
+    path: str
+
+
+def read_mappings(pid: int, proc: Path = _PROC) -> tuple[Mapping, ...]:
+    return list_mappings(read_maps(pid, proc))
+
+
+def read_images(pid: int, proc: Path = _PROC) -> tuple[Image, ...]:
+    return list_images(read_maps(pid, proc))
+
+
+def read_maps(pid: int, proc: Path = _PROC) -> list[Row]:
+    return parse_maps((proc / str(pid) / "maps").read_text(errors="surrogateescape"))
+
+
+def parse_maps(text: str) -> list[Row]:
+    rows = []
+    for line in text.splitlines():
+        words = line.split(maxsplit=5)
+        start, _, end = words[0].partition("-")
+        path = words[5].replace("\\012", "\n") if len(words) == 6 else ""
+        file = (words[3], int(words[4]))
+        rows.append(Row(int(start, 16), int(end, 16), words[1], int(words[2], 16), file, path))
+    return rows
+
+
+def list_mappings(rows: list[Row]) -> tuple[Mapping, ...]:
+    return tuple(Mapping(hex(row.start), hex(row.end), row.permissions, _printable(row.path) or None) for row in rows)
+
+
+def list_images(rows: list[Row]) -> tuple[Image, ...]:
+    """One for each time a file was loaded, in the order of their bases."""
+    return tuple(sorted(filter(None, map(_image, _loads(rows))), key=lambda image: int(image.base, 16)))
+
+
+def _loads(rows: list[Row]) -> Iterator[list[Row]]:
+    """The mappings of each load. The same file can be there twice: dlmopen, or a replaced file under the old path."""
+    loads: dict[tuple[str, tuple[str, int]], list[Row]] = {}
+    for row in rows:
+        if not row.path.startswith("/"):
+            continue
+        key = (row.path, row.file)
+        if key in loads and _starts_again(loads[key], row):
+            yield loads.pop(key)
+        loads.setdefault(key, []).append(row)
+    yield from loads.values()
+
+
+def _starts_again(load: list[Row], row: Row) -> bool:
+    """The file's first page once more. In a tiny library that is also where its data segment lies."""
+    if row.offset != 0 or load[0].offset != 0:
+        return False
+    span = None if row.path.endswith(_DELETED) else read_span(Path(row.path))
+    return span is None or row.start >= load[0].start + span
+
+
+def read_span(path: Path) -> int | None:
+    """Bytes from the first to the last loaded page of an ELF file. Null when it is none."""
+    try:
+        with Elf(path) as elf:
+            return elf.span
+    except (OSError, ValueError, struct.error):
+        return None
+
+
+def _image(load: list[Row]) -> Image | None:
+    path = load[0].path.removesuffix(_DELETED)
+    deleted = path != load[0].path
+    if not _LIBRARY.search(path) and not (any("x" in row.permissions for row in load) and (deleted or _is_elf(path))):
+        return None
+    return Image(_printable(path), hex(load[0].start), hex(load[-1].end), deleted=deleted)
+
+
+def _is_elf(path: str) -> bool:
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(4) == b"\x7fELF"
+    except OSError:
+        return False
+
+
+def _printable(path: str) -> str:
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

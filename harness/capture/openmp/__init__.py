@@ -1,0 +1,1 @@
+"""OpenMP and BLAS runtimes: of an environment, a living process, imports, wheels."""

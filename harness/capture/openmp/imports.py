@@ -1,0 +1,308 @@
+"""What really happens when modules are imported in each order: which runtimes are loaded, bound and initialised.
+
+Each order runs in a child of the interpreter that was asked about; probes/openmp.py imports, then uses every module for
+a moment, and waits after each step until it has been looked at. A child that aborts is an answer, not a failure of
+ours. Nothing is imported here, and no setting is changed, but for one further child where two copies can run side by
+side (KMP_DUPLICATE_LIB_OK): only KMP_VERSION tells then how many have initialised, and it may not touch the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import re
+import resource
+import select
+import signal
+import subprocess
+import sysconfig
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from harness.capture.files.images import read_maps
+from harness.capture.openmp.live import complete
+from harness.capture.openmp.registration import remove_record
+from harness.capture.openmp.sighting import RECORD, Seen, Sighting, Slot, look_while_held
+from harness.capture.payload import payload
+from harness.errors import HarnessError
+from harness.evidence.crash import Image
+from harness.evidence.gap import Gap
+from harness.evidence.openmp import Census, Runtime, Step
+from harness.native import LIBRARY
+
+DEADLINE_S = 120.0
+_MOST_PERMUTED = 3
+_BANNER = re.compile(rb"^(?:LLVM|Intel\(R\)) OMP version: ", re.M)
+_LAST_WORDS = re.compile(rb"^(?:OMP: Error #15.*|Assertion failure .*|.*\blibgomp: .*)$", re.M)
+_MOST_WORDS = 1 << 20
+_POLL_S = 0.5
+_REST_S = 0.5
+
+
+class Walk(NamedTuple):
+    """One child, from its first import to its end. `ended` null: it did all it was asked to."""
+
+    told: list[dict[str, Any]]
+    looks: list[Census]
+    ended: str | None
+    words: str | None
+    banners: int
+    late: bool
+
+
+def take_import_censuses(python: str, modules: Sequence[str], deadline_s: float = DEADLINE_S) -> list[Census]:
+    """One for each order of the modules that exist. HarnessError: the interpreter does not start."""
+    censuses: dict[tuple[str, ...], Census] = {}
+    missing: set[str] = set()
+    for order in list_orders(modules):
+        left = tuple(module for module in order if module not in missing)
+        if left in censuses:
+            continue
+        walk = _walk(python, left, deadline_s)
+        missing |= {step["module"] for step in walk.told if _is_missing(step)}
+        left = tuple(module for module in left if module not in missing)
+        censuses[left] = _assemble(python, left, walk, deadline_s)
+    absent = tuple(f"There is no module {module}." for module in modules if module in missing)
+    return [replace(census, absent=absent) for census in censuses.values()]
+
+
+def list_orders(modules: Sequence[str]) -> list[tuple[str, ...]]:
+    """Every order of up to three modules; of more, as given and the other way round."""
+    unique = tuple(dict.fromkeys(modules))
+    if len(unique) <= _MOST_PERMUTED:
+        return list(itertools.permutations(unique))
+    return [unique, unique[::-1]]
+
+
+def _assemble(python: str, order: tuple[str, ...], walk: Walk, deadline_s: float) -> Census:
+    last = walk.looks[-1] if walk.looks else Census("imports", python, None, sysconfig.get_platform(), 0, (), (), ())
+    told = {key: walk.told[-1]["seen"][key] for key in ("python", "platform")} if walk.told else {}
+    census = replace(last, subject="imports", name=python, order=order, **told)
+    if _needs_count(census):
+        census = _count_initialised(census, _walk(python, order, deadline_s, KMP_VERSION="1").banners)
+    gaps = (*census.gaps, *_list_gaps(walk, order, deadline_s))
+    return replace(census, gaps=gaps, steps=tuple(_list_steps(walk, order)))
+
+
+def _walk(python: str, order: tuple[str, ...], deadline_s: float, **settings: str) -> Walk:
+    """Runs one child. It is ended by us at the deadline only."""
+    until = time.monotonic() + deadline_s
+    told: list[dict[str, Any]] = []
+    looks: list[Census] = []
+    with tempfile.TemporaryFile() as output, _start(python, order, output.fileno(), settings) as child:
+        for line in _read_lines(child, until):
+            told.append(json.loads(line))
+            looks.append(complete(_look(told[-1]["seen"])))
+            with contextlib.suppress(OSError):  # it may be dead already
+                os.write(child.gate, b"\n")
+        late = time.monotonic() >= until
+        status = child.end(0 if late else until - time.monotonic())
+        output.seek(max(0, output.seek(0, os.SEEK_END) - _MOST_WORDS))
+        words = output.read()
+    ended = None if late or status == 0 else _describe(status)
+    if not told and not late:
+        last = words.decode(errors="replace").strip().rpartition("\n")[2] or _describe(status)
+        raise HarnessError(f"{python} does not run: {last}.", hint=f"{python} --version")
+    return Walk(told, looks, ended, _find_words(words) if ended else None, len(_BANNER.findall(words)), late)
+
+
+class _Child:
+    def __init__(self, process: subprocess.Popen[bytes], report: int, gate: int) -> None:
+        self.process, self.report, self.gate = process, report, gate
+
+    def end(self, patience_s: float) -> int:
+        try:
+            return self.process.wait(max(patience_s, 0))
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)  # a session of its own: nobody else is in it
+            return self.process.wait()
+
+
+@contextlib.contextmanager
+def _start(python: str, order: tuple[str, ...], output: int, settings: dict[str, str]) -> Iterator[_Child]:
+    report, its_report = os.pipe()
+    its_gate, gate = os.pipe()
+    source = payload("probes/openmp.py").read_text()  # by -c: a script's folder would come first on its path
+    command = [python, "-c", source, str(LIBRARY), str(its_report), str(its_gate), *order]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HARNESS_")}
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=environment | settings,
+            pass_fds=(its_report, its_gate),
+            start_new_session=True,
+            preexec_fn=_leave_no_core,
+        )
+    except OSError as error:
+        os.close(report)
+        os.close(gate)
+        raise HarnessError(f"{python} cannot be started: {error.strerror}.", hint=f"{python} --version") from error
+    finally:
+        os.close(its_report)
+        os.close(its_gate)
+    child = _Child(process, report, gate)
+    try:
+        yield child
+    finally:
+        child.end(0)
+        remove_record(process.pid)
+        os.close(report)
+        os.close(gate)
+
+
+def _leave_no_core() -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+
+def _read_lines(child: _Child, until: float) -> Iterator[bytes]:
+    """Until it has closed its end or is dead, whoever else has that end open, or the time is over."""
+    rest = b""
+    while (left_s := until - time.monotonic()) > 0:
+        dead = child.process.poll() is not None
+        if not select.select([child.report], [], [], 0 if dead else min(left_s, _POLL_S))[0]:
+            if dead:
+                return
+            continue
+        data = os.read(child.report, 1 << 16)
+        if not data:
+            return
+        *lines, rest = (rest + data).split(b"\n")
+        yield from lines
+
+
+def _look(seen: dict[str, Any]) -> Sighting:
+    """From outside where there is /proc, else what the child has listed itself."""
+    pid = int(seen["pid"])
+    try:
+        _await_rest(Path("/proc", str(pid), "task"))
+        return look_while_held(pid, read_maps(pid))
+    except OSError:
+        return read_listing(seen)
+
+
+def _await_rest(tasks: Path) -> None:
+    """Until no thread runs any more: libgomp's spin for some milliseconds before they wait where they can be seen."""
+    until = time.monotonic() + _REST_S
+    while time.monotonic() < until:
+        states = [_read_state(task / "stat") for task in tasks.iterdir()]
+        if "R" not in states:
+            return
+        time.sleep(0.005)
+
+
+def _read_state(stat: Path) -> str:
+    try:
+        return stat.read_text(errors="replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return "gone"
+
+
+def read_listing(seen: dict[str, Any]) -> Sighting:
+    """What probes/openmp.py lists from inside, as if it had been seen from outside."""
+    images = [
+        Seen(Image(os.path.realpath(path), hex(base), hex(base + size)), base, base + size, replaced=False)
+        for path, base, size in seen["images"]
+        if Path(path).exists()  # not so for what macOS has in its shared cache, and for the vDSO
+    ]
+    slots: dict[int, list[Slot]] = {}
+    for image, name, address, value in seen["calls"]:
+        slots.setdefault(seen["images"][image][1], []).append(Slot(name, address, value))
+    gaps = [Gap(RECORD, "cannot be read on this system")]
+    if "error" in seen:
+        gaps.append(Gap("loaded images", seen["error"]))
+    return Sighting(
+        pid=int(seen["pid"]),
+        images=tuple(image._replace(slots=tuple(slots.get(image.base, ()))) for image in images),
+        executable=images[0].image.path if images else None,
+        root="",
+        records=(),
+        waiting=(),
+        settings=(),
+        gaps=tuple(gaps),
+        seconds=0.0,
+    )
+
+
+def _describe(status: int) -> str:
+    return signal.Signals(-status).name if status < 0 else f"exit status {status}"
+
+
+def _find_words(output: bytes) -> str | None:
+    match = _LAST_WORDS.search(output)
+    text = match[0] if match else output.strip().rpartition(b"\n")[2]
+    return text.decode(errors="replace") or None
+
+
+def _needs_count(census: Census) -> bool:
+    copies = _registering(census)
+    return len(copies) > 1 and any(copy.initialised is None for copy in copies)
+
+
+def _registering(census: Census) -> list[Runtime]:
+    return [copy for copy in census.runtimes if copy.family in ("llvm", "intel")]
+
+
+def _count_initialised(census: Census, banners: int) -> Census:
+    """Each copy that initialises prints one banner: all did, or no more than those that are known to have."""
+    copies = _registering(census)
+    known = sum(1 for copy in copies if copy.initialised)
+    if banners not in (known, len(copies)):
+        return census
+    everyone = banners == len(copies)
+    runtimes = tuple(
+        replace(copy, initialised=everyone) if copy in copies and copy.initialised is None else copy
+        for copy in census.runtimes
+    )
+    return replace(census, runtimes=runtimes)
+
+
+def _is_missing(step: dict[str, Any]) -> bool:
+    error = step["error"]
+    missing = error is not None and error["type"] == "ModuleNotFoundError"
+    return bool(missing and f"{step['module']}.".startswith(f"{error['missing']}."))
+
+
+def _list_gaps(walk: Walk, order: tuple[str, ...], deadline_s: float) -> Iterator[Gap]:
+    for step in walk.told:
+        error = step["error"]
+        if error is None or _is_missing(step):
+            continue
+        what = f"{'import' if step['step'] == 'import' else 'first use'} of {step['module']}"
+        if error["type"] == "Unknown":
+            yield Gap(what, "no small operation of it is known here, so only its import was seen")
+        else:
+            yield Gap(what, f"{error['type']}: {error['text']}")
+    if walk.late:
+        yield Gap(f"import of {', '.join(order)}", f"was not over within {deadline_s:.0f} s")
+
+
+def _list_steps(walk: Walk, order: tuple[str, ...]) -> Iterator[Step]:
+    for told, look in zip(walk.told, walk.looks, strict=True):
+        if told["step"] != "start" and told["error"] is None:
+            loaded = tuple(copy.place.image for copy in look.runtimes)
+            initialised = tuple(copy.place.image for copy in look.runtimes if copy.initialised)
+            yield Step(told["step"], told["module"], loaded, initialised)
+    if walk.ended:
+        kind, module = _find_next(walk.told, order)
+        yield Step(kind, module, ended=walk.ended, words=walk.words)
+
+
+def _find_next(told: list[dict[str, Any]], order: tuple[str, ...]) -> tuple[Any, str]:
+    """The step that comes after these: the one that the child died in."""
+    imports = [step for step in told if step["step"] == "import" and not _is_missing(step)]
+    if len(imports) < len(order):
+        return "import", order[len(imports)]
+    imported = [step["module"] for step in imports if step["error"] is None]
+    used = sum(1 for step in told if step["step"] == "use")
+    return "use", (*imported, order[-1])[used]
