@@ -10,27 +10,15 @@ import re
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
+from harness.diagnose.children import find_blocked_child, find_blocked_io, follow_chain
+from harness.diagnose.deadlocks import find_fork_deadlock, find_lock_deadlock, find_openmp_deadlock
 from harness.diagnose.judge import list_runtimes
 from harness.diagnose.lastwords import innermost_user_frame
 from harness.diagnose.openmp import LET_ONE_SERVE, NEVER_THE_FLAG, ONE_DISTRIBUTOR, SEPARATE_PROCESSES
 from harness.diagnose.plumbing import is_interpreter, is_plumbing, plain_function, shorten_function, symbol_of
+from harness.diagnose.scene import Finding, Scene, moves, stack_of
 from harness.diagnose.signature import sign_stack
-from harness.diagnose.stuck import (
-    Finding,
-    Scene,
-    find_blocked_child,
-    find_blocked_collective,
-    find_blocked_device,
-    find_blocked_io,
-    find_fork_deadlock,
-    find_lock_deadlock,
-    find_openmp_deadlock,
-    find_stopped,
-    follow_chain,
-    keeps_line,
-    moves,
-    stack_of,
-)
+from harness.diagnose.stuck import find_blocked_collective, find_blocked_device, find_stopped, keeps_line
 from harness.diagnose.verdict import (
     Component,
     Document,

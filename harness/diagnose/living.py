@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import msgspec
 
 from harness.diagnose.alive import decide, judge_look, tell_rate
-from harness.diagnose.stuck import HELPER, WORKER_LOOP, Scene, is_idle_worker
+from harness.diagnose.children import HELPER, WORKER_LOOP, is_idle_worker
+from harness.diagnose.scene import Scene
 from harness.diagnose.tree import Stack, collect_stacks, find_outlier, merge
 from harness.diagnose.verdict import Document, Living, Node, Outlier, Printed, Verdict
 from harness.diagnose.waiting import describe_threads

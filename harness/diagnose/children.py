@@ -1,0 +1,256 @@
+"""Does a process wait for a child or worker, and where does that chain end; or for a file, a socket, a file lock?"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from harness.diagnose.blame import find_component_frame
+from harness.diagnose.scene import Finding, Scene, stack_of
+from harness.diagnose.verdict import Frame, Ground
+from harness.diagnose.waiting import (
+    READS,
+    WRITES,
+    find_io,
+    joins_thread,
+    lock_wanted,
+    main_thread,
+    name_thread,
+    python_frames,
+    tell_place,
+    tell_target,
+    user_frame,
+)
+from harness.evidence.alive import LivingProcess, LivingThread
+
+_RESULT_FILES = re.compile(
+    r"/multiprocessing/(?:pool|queues|connection|managers)\.py$|/torch/utils/data/dataloader\.py$"
+    r"|/concurrent/futures/(?:_base|process)\.py$|/joblib/\w+\.py$"
+)
+_END_FILES = re.compile(
+    r"/multiprocessing/(?:popen_\w+|process)\.py$|/subprocess\.py$|/torch/multiprocessing/spawn\.py$"
+    r"|/torch/distributed/(?:elastic|launcher)/"
+)
+_END_CALLS = re.compile(r"wait4|waitid|wait|waitpid")
+_POOL = re.compile(r"/multiprocessing/pool\.py$")
+WORKER_LOOP = re.compile(
+    r"/multiprocessing/pool\.py:worker$|/_utils/worker\.py:_worker_loop$|/concurrent/futures/process\.py:_process_worker$"
+)
+_WORKER_PLUMBING = re.compile(r"/multiprocessing/|/(?:selectors|threading|queue)\.py$")
+HELPER = re.compile(r"multiprocessing\.(?:resource_tracker|forkserver|semaphore_tracker)")
+
+
+# A child
+
+
+class Link(NamedTuple):
+    """`process` waits for `child`. `for_result`: for an answer it needs, not for its end or its output."""
+
+    process: LivingProcess
+    thread: LivingThread
+    child: LivingProcess | None
+    for_result: bool
+
+
+def find_blocked_child(scene: Scene) -> Finding | None:
+    if scene.rising:
+        return None
+    for process in scene.processes:
+        found = _half_message(scene, process) or _judge_chain(scene, follow_chain(scene, process))
+        if found is not None:
+            return found
+    return None
+
+
+def follow_chain(scene: Scene, process: LivingProcess) -> list[Link]:
+    """From a process to the one it waits for, and so on."""
+    chain: list[Link] = []
+    while (link := _link(scene, process)) is not None:
+        chain.append(link)
+        if link.child is None or any(link.child.pid == earlier.process.pid for earlier in chain):
+            break
+        process = link.child
+    return chain
+
+
+def _link(scene: Scene, process: LivingProcess) -> Link | None:
+    children = [child for child in scene.children(process) if not HELPER.search(" ".join(child.argv))]
+    living = [child for child in children if child.state != "Z" and child.ended is None]
+    for thread in _waiters(scene, process) if children else ():
+        wait = thread.wait
+        peers = [child for child in living if wait and child.pid in wait.peer_pids]
+        files = [frame.file for frame in _frames_above_user(thread)]
+        ends = any(_END_FILES.search(file) for file in files) or bool(wait and _END_CALLS.fullmatch(wait.syscall or ""))
+        result = not ends and _needs_result(process, files)
+        if ends or result or (peers and wait and READS.fullmatch(wait.syscall or "")):
+            return Link(process, thread, _pick(process, peers or living), result)
+    return None
+
+
+def _waiters(scene: Scene, process: LivingProcess) -> list[LivingThread]:
+    """The main thread; if that waits for one thread and not for whatever comes, those that run the user's code."""
+    main = main_thread(process)
+    if main is None or scene.is_busy(main):
+        return []
+    if not (joins_thread(main) or lock_wanted(main) or _waits_for_future(main)):
+        return [main]
+    others = [thread for thread in process.threads if thread is not main and user_frame(thread)]
+    return [main, *(thread for thread in others if not scene.is_busy(thread))]
+
+
+def _waits_for_future(thread: LivingThread) -> bool:
+    return any("/concurrent/futures/" in frame.file for frame in _frames_above_user(thread))
+
+
+def _frames_above_user(thread: LivingThread) -> tuple[Frame, ...]:
+    frames = python_frames(thread)
+    own = user_frame(thread)
+    return frames[: frames.index(own)] if own else frames
+
+
+def _needs_result(process: LivingProcess, files: list[str]) -> bool:
+    """A future may be a thread's: only an executor of processes has its module on some stack."""
+    found = [file for file in files if _RESULT_FILES.search(file)]
+    if found and all("/concurrent/futures/" in file for file in found):
+        stacks = (frame.file for thread in process.threads for frame in python_frames(thread))
+        return any(file.endswith("/concurrent/futures/process.py") for file in stacks)
+    return bool(found)
+
+
+def _pick(parent: LivingProcess, children: list[LivingProcess]) -> LivingProcess | None:
+    """The one at work: whoever waits for a task keeps nobody waiting. One that stands still before one that changes."""
+    working = [child for child in children if not is_idle_worker(child) and not _listens_to(child, parent)]
+    return min(working, key=lambda child: any(thread.changed for thread in child.threads), default=None)
+
+
+def _listens_to(child: LivingProcess, parent: LivingProcess) -> bool:
+    """It waits for the word of the very process that waits for it: most often for the next task."""
+    main = main_thread(child)
+    wait = main.wait if main else None
+    return wait is not None and READS.fullmatch(wait.syscall or "") is not None and parent.pid in wait.peer_pids
+
+
+def is_idle_worker(process: LivingProcess) -> bool:
+    """Its loop waits for the next task: between the loop and the wait there is nothing but plumbing."""
+    main = main_thread(process)
+    for frame in python_frames(main) if main else ():
+        if WORKER_LOOP.search(f"{frame.file}:{frame.function}"):
+            return True
+        if not _WORKER_PLUMBING.search(frame.file):
+            return False
+    return False
+
+
+def _judge_chain(scene: Scene, chain: list[Link]) -> Finding | None:
+    """Waiting for somebody's end is no fault, whatever he does; waiting for an answer that does not come is."""
+    if not chain:
+        return None
+    last = chain[-1]
+    if last.child is None:
+        return _nobody_at_work(scene, last) if last.for_result else None
+    end, thread = last.child, _stuck_thread(scene, last.child)
+    if thread is None:
+        return None
+    told = tuple(_tell_link(link) for link in chain)
+    wait = find_io(thread)
+    full = wait is not None and WRITES.fullmatch(wait.syscall or "") and last.process.pid in wait.peer_pids
+    if wait is not None and full:
+        detail = f"{end.role} {end.pid} writes to a full pipe that only its waiting parent could empty, {_in(thread)}"
+        ground = Ground(f"{end.pid}: {tell_target(wait)}", f"/proc/{end.pid}/syscall")
+        return Finding("established", end, thread, detail, (*told, ground))
+    if not any(link.for_result for link in chain) and (wait is None or last.process.python is None):
+        return None
+    busy = scene.is_busy(thread)
+    doing = "on CPU, slow or endless," if busy else f"waiting: {tell_target(wait)}," if wait else "asleep"
+    detail = f"{end.role} {end.pid} is {doing} {_in(thread)}"
+    ground = Ground(f"{detail}; nothing changed for {scene.looked_s:.0f} s", stack_of(end, thread))
+    against = (f"{end.pid} is on CPU: it may only be slow",) if busy else ()
+    return Finding("supported" if busy else "established", end, thread, detail, (*told, ground), against)
+
+
+def _in(thread: LivingThread) -> str:
+    return f"in {tell_place(thread)}"
+
+
+def _stuck_thread(scene: Scene, process: LivingProcess) -> LivingThread | None:
+    """The one that works, else the main one."""
+    busy = [thread for thread in process.threads if scene.is_busy(thread)]
+    return max(busy, key=lambda thread: thread.cpu_s) if busy else main_thread(process)
+
+
+def _tell_link(link: Link) -> Ground:
+    whom = f"{link.child.role} {link.child.pid}" if link.child else "a worker"
+    what = "the answer" if link.for_result else "the end or the output"
+    name = name_thread(link.process, link.thread)
+    fact = f"{link.process.pid} ({name}) waits for {what} of {whom} at {tell_place(link.thread)}"
+    return Ground(fact, stack_of(link.process, link.thread))
+
+
+def _zombies(scene: Scene, process: LivingProcess) -> list[LivingProcess]:
+    return [child for child in scene.children(process) if child.state == "Z" or child.ended is not None]
+
+
+def _tell_zombies(dead: list[LivingProcess]) -> str:
+    return ", ".join(
+        f"{child.role} {child.pid} is a zombie: it has ended and nobody has collected it" for child in dead
+    )
+
+
+def _half_message(scene: Scene, process: LivingProcess) -> Finding | None:
+    """It reads from a pipe that only itself could still write to, and a child that could have is dead."""
+    dead = _zombies(scene, process)
+    for thread in scene.standing(process) if dead else ():
+        wait = thread.wait
+        if wait is None or not READS.fullmatch(wait.syscall or "") or "pipe" not in (wait.target or ""):
+            continue
+        if set(wait.peer_pids) <= {process.pid, *(child.pid for child in dead)}:
+            detail = f"it reads from a pipe whose writer is dead, {_in(thread)}; {_tell_zombies(dead)}"
+            grounds = (
+                Ground(
+                    f"{name_thread(process, thread)} stays there: {tell_target(wait)}", f"/proc/{process.pid}/syscall"
+                ),
+                Ground(_tell_zombies(dead), "process states"),
+            )
+            return Finding("established" if wait.peer_pids else "supported", process, thread, detail, grounds)
+    return None
+
+
+def _nobody_at_work(scene: Scene, link: Link) -> Finding | None:
+    """An answer is awaited, and nobody works on it."""
+    dead = _zombies(scene, link.process)
+    pool = any(_POOL.search(frame.file) for frame in _frames_above_user(link.thread))
+    workers = [child for child in scene.children(link.process) if is_idle_worker(child)]
+    if not dead and not (pool and workers):
+        return None
+    idle = f"all {len(workers)} living workers wait for a task" if workers else "no worker is alive"
+    ages = [worker.age_s for worker in workers]
+    younger = f", one {max(ages) - min(ages):.1f} s younger than another" if len(ages) > 1 else ""
+    lost = _tell_zombies(dead) if dead else "a task was lost, as when a worker dies in it (bpo-22393)"
+    what = "a Pool's result" if pool else "a worker's answer"
+    detail = f"it waits for {what} {_in(link.thread)}, but {idle}; {lost}"
+    grounds = (_tell_link(link), Ground(f"{idle}{younger}", "stacks of the workers"))
+    return Finding("supported", link.process, link.thread, detail, grounds)
+
+
+# A file, a socket, a file lock
+
+
+def find_blocked_io(scene: Scene) -> Finding | None:
+    if scene.rising or not scene.processes:
+        return None
+    start = scene.processes[0]
+    chain = follow_chain(scene, start)
+    end = chain[-1].child if chain else start
+    for thread in _waiters(scene, end) if end and not is_idle_worker(end) else ():
+        wait = find_io(thread)
+        if end is None or wait is None or not scene.stands_still(thread):
+            continue
+        deep = "uninterruptible, " if thread.state == "D" else ""
+        detail = f"{deep}{tell_target(wait)}"
+        name = name_thread(end, thread)
+        ground = Ground(
+            f"{name} stays {_in(thread)}: {tell_target(wait)}", f"/proc/{end.pid}/task/{thread.tid}/syscall"
+        )
+        culprit = find_component_frame(thread.stack)
+        return Finding("established", end, thread, detail, (*(_tell_link(link) for link in chain), ground), (), culprit)
+    return None

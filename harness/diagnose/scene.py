@@ -1,0 +1,84 @@
+"""One look as the rules see it: the target first, then those below it, what stands still, what moves; and a finding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from harness.diagnose.verdict import Ground, Remedy, Status
+from harness.evidence.alive import Counter, LivingProcess, LivingThread, Look
+from harness.evidence.crash import CrashFrame
+
+_BUSY_SHARE = 0.2
+_RUNNABLE_SHARE = 0.02  # of one that wants the CPU and gets little of it
+_LOCAL_SAMPLES = 3
+
+
+class Finding(NamedTuple):
+    """`thread` null: the process as a whole. `culprit`: the native frame that names the component.
+
+    `remedies` stand for those of the kind where the cause allows better ones.
+    """
+
+    status: Status
+    process: LivingProcess
+    thread: LivingThread | None
+    detail: str
+    grounds: tuple[Ground, ...] = ()
+    against: tuple[str, ...] = ()
+    culprit: CrashFrame | None = None
+    remedies: tuple[Remedy, ...] = ()
+
+
+class Scene:
+    """The look from one target: that process first, then those below it; `everybody` are all that were looked at."""
+
+    def __init__(self, look: Look, pid: int | None = None) -> None:
+        self.look = look
+        self.looked_s = max(look.looked_s, 0.001)
+        self.everybody = look.processes
+        roots = [pid] if pid is not None else list(look.targets)
+        self.processes = tuple(self._below(roots))
+        self.rising = [
+            (process, counter) for process in self.processes for counter in process.counters if moves(counter)
+        ]
+
+    def _below(self, pids: Iterable[int]) -> Iterable[LivingProcess]:
+        waiting, seen = list(pids), set()
+        while waiting:
+            pid = waiting.pop(0)
+            process = self.find(pid)
+            if process is None or pid in seen:
+                continue
+            seen.add(pid)
+            yield process
+            waiting += [child.pid for child in self.children(process)]
+
+    def find(self, pid: int) -> LivingProcess | None:
+        return next((process for process in self.everybody if process.pid == pid), None)
+
+    def children(self, process: LivingProcess) -> list[LivingProcess]:
+        return [child for child in self.everybody if child.ppid == process.pid or child.pid in process.children]
+
+    def is_busy(self, thread: LivingThread) -> bool:
+        share = thread.cpu_s / self.looked_s
+        return share >= _BUSY_SHARE or (thread.state == "R" and share >= _RUNNABLE_SHARE)
+
+    def stands_still(self, thread: LivingThread) -> bool:
+        """Asleep in one place for the whole look."""
+        return thread.state in "SD" and not thread.changed and not self.is_busy(thread)
+
+    def standing(self, process: LivingProcess) -> list[LivingThread]:
+        """The main thread first."""
+        found = [thread for thread in process.threads if self.stands_still(thread)]
+        return sorted(found, key=lambda thread: thread.tid != process.pid)
+
+
+def moves(counter: Counter) -> bool:
+    """An integer in a frame has to be seen rising more than once."""
+    enough = counter.kind != "local" or len(counter.values) >= _LOCAL_SAMPLES
+    return len(counter.values) > 1 and enough and counter.rises
+
+
+def stack_of(process: LivingProcess, thread: LivingThread) -> str:
+    return f"stack of {process.pid}/{thread.tid}"
