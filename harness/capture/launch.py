@@ -141,7 +141,11 @@ def _given_environment() -> dict[str, str]:
 def _explain(error: OSError, path: str, argv: list[str]) -> CouldNotStart:
     if error.errno == errno.ENOEXEC:
         message = f"{path} is neither a program nor a script with a #! line."
-        return CouldNotStart(message, hint=f"harness run sh {' '.join(argv)}", exit_code=EXIT_NOT_EXECUTABLE)
+        return CouldNotStart(
+            message,
+            hint=f"harness run {'python' if path.endswith('.py') else 'sh'} {' '.join(argv)}",
+            exit_code=EXIT_NOT_EXECUTABLE,
+        )
     if error.errno == errno.ENOENT:
         message = f"{path} exists, but the interpreter its #! line names does not."
         return CouldNotStart(message, hint=f"head -1 {path}", exit_code=EXIT_NOT_FOUND)

@@ -76,6 +76,7 @@ def run_command(arguments: argparse.Namespace) -> int:
         open_line = any(
             transcript.parts and transcript.parts[-1].unfinished for transcript in evidence.transcripts[-1:]
         )
+        kept = kept and (noteworthy or arguments.keep)
         _report(document if kept else _without_case(document), arguments, left_a_line_open=open_line)
     if not (noteworthy or arguments.keep):
         cases.remove_case(case)
@@ -169,7 +170,8 @@ def _report(document: Document, arguments: argparse.Namespace, *, left_a_line_op
         try:
             Path(arguments.verdict).write_bytes(msgspec.json.encode(document) + b"\n")
         except OSError as error:
-            say(f"The verdict could not be written to {arguments.verdict}: {error.strerror}. It is in {document.case}")
+            instead = f" It is in {document.case}" if document.case else ""
+            say(f"The verdict could not be written to {arguments.verdict}: {error.strerror}.{instead}")
     if document.verdict.kind == "clean" and not document.verdict.against:
         return
     text = verdict_line(document) + "\n" if arguments.quiet else render(document, **look_of(2))

@@ -69,13 +69,17 @@ class OpenmpDocument(Struct, frozen=True):
 
     @property
     def exit_code(self) -> int:
-        return {"conflict": EXIT_FAULT, "risk": EXIT_INCONCLUSIVE, "no-conflict": 0}[self.ruling.kind]
+        if self.ruling.kind == "conflict":
+            return EXIT_FAULT
+        return EXIT_INCONCLUSIVE if self.ruling.kind == "risk" or self.ruling.status == "unknown" else 0
 
 
 def judge_openmp(harness: str, censuses: Sequence[Census]) -> OpenmpDocument:
     looks = tuple(Look(rule(census), census) for census in censuses)
     worst = max(looks, key=lambda look: _SEVERITY[look.ruling.kind])
     ruling = worst.ruling
+    if len({look.ruling.kind for look in looks}) > 1:
+        ruling = replace(ruling, headline=f"With import {', then '.join(worst.census.order)}: {ruling.headline}")
     if safe_order := _safe_order(looks):
         ruling = _with_order(ruling, safe_order, worst.census.order)
     return OpenmpDocument(harness, ruling, looks)
@@ -83,8 +87,19 @@ def judge_openmp(harness: str, censuses: Sequence[Census]) -> OpenmpDocument:
 
 def rule(census: Census) -> Ruling:
     ruling = _rule(census)
+    if census.absent and ruling.kind == "no-conflict":
+        ruling = replace(ruling, status="unknown", headline=f"{_missing(census)} Without it: {ruling.headline}")
     python = f" --python {census.name}" if census.subject in ("environment", "imports") else ""
-    return replace(ruling, remedies=tuple(_fill_in(remedy, python) for remedy in ruling.remedies))
+    remedies = [_fill_in(remedy, python) for remedy in ruling.remedies]
+    if census.subject == "wheels":  # nothing is installed yet that could be looked at
+        remedies = [replace(remedy, verify=None) for remedy in remedies]
+    return replace(ruling, remedies=tuple(remedies))
+
+
+def _missing(census: Census) -> str:
+    """The first of what was asked for and is not there."""
+    where = f" (asked of {census.name})" if census.subject == "imports" else ""
+    return census.absent[0].rstrip(".") + f"{where}."
 
 
 def _fill_in(remedy: Remedy, python: str) -> Remedy:
@@ -207,7 +222,7 @@ def _mixed(census: Census, copies: list[Copy]) -> Ruling:
 def _two_pools(census: Census, copies: list[Copy]) -> Ruling:
     return Ruling(
         kind="risk",
-        status="supported",
+        status="established" if census.subject in ("process", "imports") else "supported",
         headline=f"{_count(len(copies))} copies of the GNU OpenMP runtime: "
         + " and ".join(_name(copy.runtime.place) for copy in copies),
         explanation=f"{'; '.join(describe(copy) for copy in copies)}. GNU copies do not abort as LLVM's do, they are "
@@ -238,7 +253,8 @@ def _undecided(census: Census, waiting: list[Caller]) -> Ruling:
 def _no_conflict(census: Census, copies: list[Copy]) -> Ruling:
     idle = [copy for copy in list_copies(census) if not copy.can_start]
     if not copies:
-        headline, explanation = "No OpenMP runtime is used here", "Nothing here calls an OpenMP runtime."
+        where = f"in the environment of {census.name}" if census.subject == "environment" else "here"
+        headline, explanation = f"No OpenMP runtime is used {where}", f"Nothing {where} calls an OpenMP runtime."
     else:
         headline = f"One OpenMP runtime serves all callers: {_name(copies[0].runtime.place)}"
         explanation = f"{describe(copies[0])}."
@@ -323,7 +339,7 @@ def find_flag(settings: Iterable[Setting]) -> list[Setting]:
 
 def _safe_order(looks: tuple[Look, ...]) -> tuple[str, ...] | None:
     """An order that the bindings prove to be well, where another is not."""
-    if not any(look.ruling.kind == "conflict" for look in looks):
+    if all(look.ruling.kind == "no-conflict" for look in looks):
         return None
     return next((look.census.order for look in looks if look.census.order and look.ruling.kind == "no-conflict"), None)
 

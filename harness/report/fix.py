@@ -32,7 +32,9 @@ def render_fix(document: FixDocument, *, width: int, color: bool) -> str:
         lines += rows("keep", plan.kept, width, color)
         lines += rows("link", [f"{link.path}  ->  {link.target}" for link in plan.links], width, color)
         lines += rows("broken", [f"{path}: the copy it is a link to is gone" for path in plan.broken], width, color)
-        lines += rows("leave", [f"{refusal.path}: {refusal.why}" for refusal in plan.refused], width, color)
+        dealt_with = {f"{plan.prefix}/{path}" for path in (*plan.kept, *(link.path for link in plan.links))}
+        left = [refusal for refusal in plan.refused if refusal.path not in dealt_with]
+        lines += rows("leave", [f"{refusal.path}: {refusal.why}" for refusal in left], width, color)
     if document.outcome is not None:
         lines += rows("changed", document.outcome.changed, width, color)
         lines += rows("as it was", document.outcome.already, width, color)
@@ -48,7 +50,7 @@ def _headline(document: FixDocument) -> str:
         return f"{_files(len(outcome.changed))} {done}."
     if plan is not None and plan.links:
         return f"{_files(len(plan.links))} would become a link to the copy that is kept; nothing was changed."
-    return "There is nothing to fix: no copy of a runtime has a called twin of the same family."
+    return "There is nothing to fix: no two copies of one runtime are both used."
 
 
 def _files(count: int) -> str:
@@ -59,7 +61,7 @@ def _next(document: FixDocument) -> list[str]:
     command = f"harness openmp fix --python {document.python}"
     if document.plan is not None and document.plan.broken:
         return [f"{command} --undo"]
-    if document.action == "apply":
+    if document.action == "apply" and document.plan is not None and document.plan.links:
         return [f"harness openmp --python {document.python}", f"to take it back: {command} --undo"]
     if document.action == "dry-run" and document.plan is not None and document.plan.links:
         return [f"{command} --apply"]

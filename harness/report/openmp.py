@@ -8,7 +8,7 @@ from __future__ import annotations
 import textwrap
 
 from harness.diagnose.openmp import Look, OpenmpDocument, Ruling, list_copies, name_place, tell_step
-from harness.evidence.openmp import Blas, Census, Place
+from harness.evidence.openmp import Blas, Census, Place, Runtime
 from harness.evidence.transcript import clean_for_terminal
 from harness.report.text import rows, tell_remedy
 
@@ -67,10 +67,17 @@ def _runtimes(census: Census) -> list[str]:
             "file replaced or removed since it was loaded" if runtime.place.deleted else "",
             "differs from its RECORD" if runtime.place.modified else "",
             f"{len(callers)} callers" if len(callers) != 1 else "1 caller",
+            _own_helpers(census, runtime, len(callers)),
         ]
         version = f" {runtime.version}" if runtime.version else ""
         lines.append(f"{runtime.family}{version}  {name_place(runtime.place)}  {', '.join(filter(None, facts))}")
     return lines
+
+
+def _own_helpers(census: Census, runtime: Runtime, counted: int) -> str:
+    """Libraries of the runtime's own package: they call it, and are no reason for it to start."""
+    calling = sum(any(b.runtime == runtime.place.image for b in caller.bindings) for caller in census.callers)
+    return f"{calling - counted} of its own package" if calling > counted and not runtime.place.base else ""
 
 
 def _callers(census: Census) -> list[str]:

@@ -149,7 +149,7 @@ def test_a_buffer_that_grows(start: Start) -> None:
             print("a line"); time.sleep(0.05)
     """
     seen, _ = look_at(start(source))
-    assert [one.name for one in rising(seen)] == ["stdout, not flushed"]
+    assert [one.name for one in rising(seen)] == ["unflushed stdout"]
 
 
 @pytest.mark.parametrize(("code", "words"), [("sys.exit(3)", "exit status 3"), ("os.kill(os.getpid(), 9)", "SIGKILL")])

@@ -197,7 +197,7 @@ class Followed:
     def _counters(self) -> Iterator[Counter]:
         yield from self.tally.counters()
         for fd, seen in sorted(self._buffers.items()):
-            yield make_counter("buffer", {1: "stdout", 2: "stderr"}.get(fd, f"fd {fd}") + ", not flushed", seen)
+            yield make_counter("buffer", "unflushed " + {1: "stdout", 2: "stderr"}.get(fd, f"fd {fd}"), seen)
 
     def describe(self, device: tuple[Counter, ...] = ()) -> LivingProcess:
         rising, moving = self.spy.locals()

@@ -254,7 +254,8 @@ def _check_memory(pid: int) -> None:
     except PermissionError as error:
         owner = Path(f"/proc/{pid}").stat().st_uid
         whose = "may not be traced by you" if owner == os.getuid() else f"belongs to {_name_user(owner)}"
-        raise HarnessError(f"Process {pid} {whose}.", hint=f"sudo harness attach {pid}") from error
+        hint = f"sudo harness attach {pid}" if os.getuid() else "harness ps"
+        raise HarnessError(f"Process {pid} {whose}.", hint=hint) from error
     except OSError as error:
         raise HarnessError(f"There is no process {pid}.", hint="harness ps") from error
 

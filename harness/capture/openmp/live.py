@@ -40,12 +40,12 @@ def _read_maps(pid: int, proc: Path) -> list[Row]:
     try:
         rows = read_maps(pid, proc)
     except (FileNotFoundError, ProcessLookupError) as error:
-        raise HarnessError(f"There is no process {pid}.", hint="pgrep -af python") from error
+        raise HarnessError(f"There is no process {pid}.", hint="harness ps") from error
     except PermissionError as error:
         message = f"Process {pid} belongs to another user, or may not be traced."
         raise HarnessError(message, hint=f"sudo harness openmp {pid}") from error
     if not rows:
-        raise HarnessError(f"Process {pid} has no memory: it has ended, or is the kernel's.", hint="pgrep -af python")
+        raise HarnessError(f"Process {pid} has no memory: it has ended, or is the kernel's.", hint="harness ps")
     return rows
 
 
