@@ -1,0 +1,26 @@
+"""What holds for every test: no record that an OpenMP runtime left behind in a dead process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_stale_records() -> Iterator[None]:
+    """LLVM's runtime finds them by pid: one of an earlier process with the same pid makes it stop with Error #15."""
+    remove_stale_records()
+    yield
+    remove_stale_records()
+
+
+def remove_stale_records() -> None:
+    for record in Path("/dev/shm").glob(f"__KMP_REGISTERED_LIB_*_{os.getuid()}"):
+        pid = record.name.split("_")[-2]
+        if not Path("/proc", pid).exists():
+            with contextlib.suppress(OSError):
+                record.unlink()
