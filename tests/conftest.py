@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def no_stale_records() -> Iterator[None]:
     """LLVM's runtime finds them by pid: one of an earlier process with the same pid makes it stop with Error #15."""
     remove_stale_records()
