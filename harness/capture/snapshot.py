@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from harness.capture.callers import name_callers
-from harness.capture.files.images import Row, list_images, list_mappings, read_maps
+from harness.capture.files.images import PYTHON_FILE, Row, list_images, list_mappings, read_maps
 from harness.capture.files.owners import find_owners, find_site_packages
 from harness.capture.openmp.live import complete as complete_census
 from harness.capture.openmp.sighting import Sighting
@@ -26,7 +25,6 @@ from harness.evidence.gap import Gap
 from harness.evidence.openmp import Census
 
 _MOST_FILES = 256
-_PYTHON = re.compile(r"(?:^|/)(?:lib)?python[0-9.]*[a-z]*(?:\.so[0-9.]*)?$")
 _PROC = Path("/proc")
 _Fact = TypeVar("_Fact")
 
@@ -121,14 +119,14 @@ def _guard(gaps: list[Gap], what: str, look: Callable[[], _Fact], otherwise: _Fa
 
 
 def name_owners(images: tuple[Image, ...], executable: str | None) -> tuple[Image, ...]:
-    prefix = str(Path(executable).parents[1]) if executable and _PYTHON.search(executable) else None
+    prefix = str(Path(executable).parents[1]) if executable and PYTHON_FILE.search(executable) else None
     return find_owners(images, find_site_packages(image.path for image in images), prefix)
 
 
 def find_python(executable: str | None, images: tuple[Image, ...]) -> str | None:
     """The program itself, or the libpython in it; null when there is no sign of Python."""
     return next(
-        (path for path in (executable, *(image.path for image in images)) if path and _PYTHON.search(path)), None
+        (path for path in (executable, *(image.path for image in images)) if path and PYTHON_FILE.search(path)), None
     )
 
 

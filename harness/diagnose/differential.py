@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from harness.diagnose.matching import Finding
-from harness.diagnose.openmp import rule
+from harness.diagnose.openmp import FLAG, rule
 from harness.diagnose.reading import Reading
 from harness.diagnose.verdict import Hypothesis
 from harness.evidence.model import Statement
@@ -88,9 +88,9 @@ def _exception(kind: str, reading: Reading) -> Hypothesis | None:
 def _openmp(kind: str, reading: Reading) -> Hypothesis | None:
     if kind == "duplicate-openmp" or reading.signame not in ("SIGABRT", "SIGSEGV", "SIGBUS"):
         return None
-    flag = reading.evidence.environment.get("KMP_DUPLICATE_LIB_OK")
+    flag = reading.evidence.environment.get(FLAG)
     if flag:
-        because = f"KMP_DUPLICATE_LIB_OK={flag} is set: it hides Error #15 and lets such crashes happen instead"
+        because = f"{FLAG}={flag} is set: it hides Error #15 and lets such crashes happen instead"
         return Hypothesis("duplicate-openmp", "open", because)
     if reading.signame == "SIGABRT":
         return Hypothesis(

@@ -15,7 +15,7 @@ from harness.diagnose.differential import weigh
 from harness.diagnose.kinds import KINDS
 from harness.diagnose.lastwords import innermost_user_frame
 from harness.diagnose.matching import Finding, Kind, match
-from harness.diagnose.openmp import describe, list_copies, tell_collision
+from harness.diagnose.openmp import FLAG, describe, list_copies, tell_collision
 from harness.diagnose.reading import Reading
 from harness.diagnose.upstream import find_upstream
 from harness.diagnose.verdict import (
@@ -269,17 +269,16 @@ def list_runtimes(census: Census) -> tuple[Runtime, ...]:
 
 def _setting_grounds(reading: Reading) -> tuple[Ground, ...]:
     """The flag that hides a duplicate runtime, wherever it was set."""
-    name = "KMP_DUPLICATE_LIB_OK"
     grounds = [
         Ground(
-            f"{name}={statement.value} is set: unsafe, it hides the fault",
+            f"{FLAG}={statement.value} is set: unsafe, it hides the fault",
             f"{statement.file}:{statement.line}",
         )
         for statement in reading.evidence.script
-        if statement.sets == name
+        if statement.sets == FLAG
     ]
-    if value := reading.evidence.environment.get(name):
-        grounds.append(Ground(f"{name}={value} is set: unsafe, it hides the fault", "environment"))
+    if value := reading.evidence.environment.get(FLAG):
+        grounds.append(Ground(f"{FLAG}={value} is set: unsafe, it hides the fault", "environment"))
     return tuple(grounds)
 
 

@@ -393,7 +393,7 @@ def test_a_process_that_is_gone(child: Callable[..., Child]) -> None:
     with pytest.raises(HarnessError, match="There is no process") as gone:
         take_census(running.pid)
     assert {zombie.value.exit_code, gone.value.exit_code} == {EXIT_COULD_NOT_LOOK}
-    assert zombie.value.hint == gone.value.hint == "pgrep -af python"
+    assert zombie.value.hint == gone.value.hint == "harness ps"
 
 
 def test_a_process_among_other_files(child: Callable[..., Child], caller: Path, tmp_path: Path) -> None:

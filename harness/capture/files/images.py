@@ -17,6 +17,8 @@ from harness.evidence.crash import Image, Mapping
 
 _PROC = Path("/proc")
 _DELETED = " (deleted)"
+# The interpreter itself, or the library that holds it.
+PYTHON_FILE = re.compile(r"(?:^|/)(?:lib)?python[0-9.]*[a-z]*(?:\.so[0-9.]*)?$")
 _LIBRARY = re.compile(r"\.so(\.[\w.+-]+)?$")
 
 

@@ -7,14 +7,13 @@ them. It needs the process no more, unless that lives among other files (a conta
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from harness.capture.files.binaries import Binary
-from harness.capture.files.images import Row, read_maps
+from harness.capture.files.images import PYTHON_FILE, Row, read_maps
 from harness.capture.files.owners import check_modified, find_owners, find_site_packages, search_dpkg
 from harness.capture.openmp.environment import read_file
 from harness.capture.openmp.remembered import Memory, default_place, identity_of
@@ -25,7 +24,6 @@ from harness.evidence.gap import Gap
 from harness.evidence.openmp import Binding, BindingState, Blas, Caller, Census, Place, Runtime
 
 _PROC = Path("/proc")
-_PYTHON = re.compile(r"(?:^|/)(?:lib)?python[0-9.]*[a-z]*(?:\.so[0-9.]*)?$")
 _REPLACED = "the file was replaced or removed after it was loaded"
 
 
@@ -77,7 +75,7 @@ def _find_owners(sighting: Sighting) -> dict[str, Image]:
     """Looked up under the names that the files have for us, shown under those that the process knows."""
     root, program = sighting.root, sighting.executable
     images = [replace(seen.image, path=root + seen.image.path) for seen in sighting.images]
-    prefix = root + str(Path(program).parents[1]) if program and _PYTHON.search(program) else None
+    prefix = root + str(Path(program).parents[1]) if program and PYTHON_FILE.search(program) else None
     owned = find_owners(images, find_site_packages(image.path for image in images), prefix)
     shown = {image.base: replace(image, path=image.path.removeprefix(root)) for image in owned}
     if root:  # dpkg's lists have the process's names
