@@ -12,8 +12,14 @@ PYTHON := $(shell for name in python3.11 python3 python3.13 python3.12; do \
     && command -v $$name && break; done)
 endif
 
-# What the tests need from Debian: compilers and a debugger, a terminal, a second OpenMP runtime, another processor.
-DEBIAN_PACKAGES = gcc g++ gdb tmux libomp5-14 qemu-user libc6-arm64-cross
+# What the tests need from Debian: compilers and a debugger, a terminal, a second OpenMP runtime, another processor,
+# and hosts to look at over ssh.
+DEBIAN_PACKAGES = gcc g++ gdb tmux earlyoom libomp5-14 qemu-user libc6-arm64-cross openssh-server openssh-client sudo \
+    iproute2
+# Half of the time a test waits for a process, so one more than there are processors.
+WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )))
+# What looks at living processes and at time is run one by one.
+ALONE = tests/live tests/bench tests/zoo/test_hangs.py
 PYTEST_ARGS ?=
 
 BIN := .venv/bin
@@ -23,12 +29,13 @@ SOURCES := pyproject.toml constraints.txt native/build.py $(wildcard native/*.c 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
 
-demo: .venv/repro.stamp  ## crash something under supervision and show the reports
+demo: .venv/repro.stamp  ## which component kills it, in two environments; slow or stuck; every suspect (3 minutes)
 	@$(BIN)/python -m tests.demo
 
 test: lint  ## lint, then every test; ends with the list of skips
 	@echo "pytest"
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS) $(ALONE:%=--ignore=%)
+	@$(BIN)/python -m pytest $(PYTEST_ARGS) $(ALONE)
 
 bench: .venv/dev.stamp  ## what supervision costs, as ratios against a bare run
 	@$(BIN)/python -m tests.bench
@@ -50,6 +57,7 @@ clean:  ## remove .venv and everything built
 	@$(PYTHON) -m venv .venv
 
 .venv/repro.stamp: $(SOURCES) | .venv/bin/python
+	@$(BIN)/python tests/download_size.py repro
 	@echo "installing harness, torch, faiss-cpu and numpy into .venv (the first time this takes minutes)"
 	@$(PIP) install --quiet -c constraints.txt -e '.[repro]'
 	@touch $@

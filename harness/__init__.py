@@ -1,5 +1,7 @@
 """Which native component killed or stalled this Python process, on what evidence, and what to do about it."""
 
+from __future__ import annotations
+
 from harness.pulse import beat as beat
 
 __version__ = "0.1.0"

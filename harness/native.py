@@ -5,6 +5,7 @@ Does not build it: that is `native/build.py`, run by pip.
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,8 @@ STRUCTS = (
     "harness_channel",
     "harness_bounds",
     "harness_crash",
+    "harness_leave",
+    "harness_kill",
     "harness_image",
     "harness_call",
     "harness_listing",
@@ -32,7 +35,8 @@ def load() -> tuple[Any, Any]:
     try:
         from harness._abi import ffi
 
-        lib: Any = ffi.dlopen(str(LIBRARY))
+        # Never unloaded: at the interpreter's end a SIGCHLD would find its handler gone.
+        lib: Any = ffi.dlopen(str(LIBRARY), os.RTLD_NOW | os.RTLD_NODELETE)
     except (ImportError, OSError) as error:
         raise HarnessError(f"The native library cannot be loaded: {error}", hint=REINSTALL) from error
     for struct in STRUCTS:

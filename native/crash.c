@@ -127,7 +127,11 @@ static void allow_tracing_by(int fd) {
         prctl(PR_SET_PTRACER, (unsigned long)peer.pid, 0, 0, 0); /* EINVAL without Yama: not needed there */
 }
 
-static void send_self(int signo, siginfo_t *info) { syscall(SYS_rt_tgsigqueueinfo, own_pid(), own_tid(), signo, info); }
+long harness_send_self(int signo, siginfo_t *info) {
+    return syscall(SYS_rt_tgsigqueueinfo, own_pid(), own_tid(), signo, info);
+}
+
+static void send_self(int signo, siginfo_t *info) { harness_send_self(signo, info); }
 
 static int code_of(const siginfo_t *info) { return info->si_code; }
 
@@ -423,6 +427,16 @@ void harness_tell_and_wait(const struct sockaddr_un *supervisor, const struct ha
     close_socket(fd);
 }
 
+#ifdef __linux__
+void harness_tell(const struct sockaddr_un *supervisor, const void *message, size_t length) {
+    int fd = connect_until(supervisor, 0);
+    if (fd < 0)
+        return;
+    send_part(fd, message, length);
+    close_socket(fd);
+}
+#endif
+
 /* --- one crash ---------------------------------------------------------------------------------------------------- */
 
 static void fill_record(int signo, const siginfo_t *info, ucontext_t *context, int flags) {
@@ -499,6 +513,9 @@ static void die_as_before(int signo, siginfo_t *info) {
         if (harness_link.sigaction(harness_fatal_signals[i], NULL, &now) == 0 && is_ours(&now))
             harness_link.sigaction(harness_fatal_signals[i], &entry->slots[entry->current], NULL);
     }
+#ifdef __linux__
+    harness_stop_telling();
+#endif
     let_go_of_others();
     send_self(signo, info);
 }

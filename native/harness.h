@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #define HARNESS_API __attribute__((visibility("default")))
-#define HARNESS_ABI 3
+#define HARNESS_ABI 4
 
 /* One signal as it arrived at the supervisor. */
 struct harness_signal {
@@ -92,6 +92,30 @@ struct harness_crash {
     struct harness_memory memories[16];
 };
 
+/* A signal that asks a process to leave, told by that process when it has the default action: who sent it. */
+#define HARNESS_COMMAND 480
+struct harness_leave {
+    uint32_t abi;
+    uint32_t size;
+    int32_t pid;
+    int32_t signo;
+    int32_t code;
+    int32_t sender;
+    uint32_t uid;
+    uint32_t length;   /* of command; 0: the sender was gone already */
+    char command[480]; /* as in /proc/PID/cmdline */
+};
+
+/* A signal that was sent to some thread of this machine, as the kernel tells it. code is its si_code: above 0 the
+ * kernel sent it, and sender is who was running then. */
+struct harness_kill {
+    uint64_t time_ns;
+    int32_t signo;
+    int32_t code;
+    int32_t target;
+    int32_t sender;
+};
+
 HARNESS_API int32_t harness_abi(void);
 HARNESS_API int32_t harness_size(const char *struct_name);
 
@@ -105,6 +129,12 @@ HARNESS_API int32_t harness_adopt_orphans(void);
 HARNESS_API int32_t harness_processes_open(void);
 /* How many were written to processes. */
 HARNESS_API int32_t harness_processes_read(int32_t fd, struct harness_process *processes, int32_t most);
+
+/* A descriptor that becomes readable when one of the signals is sent to anybody (once in a process), or -errno.
+ */
+HARNESS_API int32_t harness_kills_open(const int32_t *signos, int32_t count);
+/* How many were written to kills; *lost grows by those that there was no room for. */
+HARNESS_API int32_t harness_kills_read(struct harness_kill *kills, int32_t most, uint64_t *lost);
 
 /* Puts the crash link into this process; path is the supervisor's socket: 0, or -errno. */
 HARNESS_API int32_t harness_link_start(const char *path);

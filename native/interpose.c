@@ -7,6 +7,11 @@
  * (faulthandler, torch's DataLoader workers, c10) is remembered, shown to whoever asks, and called when its turn comes
  * (crash.c), while ours stays with the kernel. SIG_IGN goes to the kernel as it is, because it must survive exec.
  *
+ * With HARNESS_TELL in the environment SIGTERM, SIGINT, SIGHUP and SIGXCPU have a handler of ours while the program has
+ * their default action: it tells who sent the signal (leave.c). The program is shown SIG_DFL, and whatever else it
+ * installs goes to the kernel as it is. The supervisor asks for it only where the kernel does not tell it the senders:
+ * a default action ends a process that waits for a hung file system, a handler has to wait for it.
+ *
  * pthread_create and thrd_create are interposed to give every native thread an alternate stack: without one a stack
  * overflow kills the handler with the thread.
  *
@@ -194,7 +199,44 @@ static int put_behind_us(struct remembered *entry, int signo, const struct sigac
     return libc_sigaction()(signo, &ours, NULL);
 }
 
+#ifdef __linux__
+/* Only the default action has ours in its place; a handler and SIG_IGN are the kernel's as they are. What the kernel
+ * makes of the default action (flags, mask) is asked for, so that whoever asks later gets the same answer.
+ */
+static int change_leaving(int index, int signo, const struct sigaction *wanted, struct sigaction *old) {
+    struct sigaction *remembered = &harness_link.defaults[index], before = *remembered, replaced, ours, after;
+    int ask = wanted != NULL && wanted->sa_handler == SIG_DFL && own_pid() == harness_link.pid;
+    if (libc_sigaction()(signo, wanted, &replaced) == -1)
+        return -1;
+    harness_leave_action(&ours);
+    if (ask && libc_sigaction()(signo, &ours, &after) == 0) {
+        if (after.sa_handler == SIG_DFL)
+            *remembered = after;
+        else if (after.sa_sigaction != harness_on_leaving) /* another thread's, which came in between */
+            libc_sigaction()(signo, &after, NULL);
+    }
+    if (old != NULL)
+        *old = replaced.sa_sigaction == harness_on_leaving ? before : replaced;
+    return 0;
+}
+
+static void tell_leaving(void) {
+    for (int i = 0; i < LEAVE_COUNT; i++) {
+        struct sigaction ours, *now = &harness_link.defaults[i];
+        harness_leave_action(&ours);
+        if (libc_sigaction()(harness_leave_signals[i], NULL, now) == 0 && now->sa_handler == SIG_DFL)
+            libc_sigaction()(harness_leave_signals[i], &ours, NULL);
+    }
+    harness_link.tells_leaving = 1;
+}
+#endif
+
 static int change(int signo, const struct sigaction *wanted, struct sigaction *old) {
+#ifdef __linux__
+    int leaving = harness_link.tells_leaving ? harness_leave_index(signo) : -1;
+    if (leaving != -1)
+        return change_leaving(leaving, signo, wanted, old);
+#endif
     struct remembered *entry = entry_for(signo);
     if (entry == NULL)
         return libc_sigaction()(signo, wanted, old);
@@ -216,6 +258,15 @@ EXPORT int sigaction(int signo, const struct sigaction *wanted, struct sigaction
 
 EXPORT int __sigaction(int signo, const struct sigaction *wanted, struct sigaction *old) {
     return change(signo, wanted, old);
+}
+
+/* With the default action the kernel ends all threads before kill() returns; with a handler another thread may be
+ * chosen for it, and this one would go on.
+ */
+EXPORT int kill(pid_t pid, int signo) {
+    if (harness_link.tells_leaving && pid == harness_link.pid && harness_leave_index(signo) != -1 && pid == own_pid())
+        harness_leave_by_itself(signo);
+    return (int)syscall(SYS_kill, pid, signo);
 }
 
 #endif
@@ -412,6 +463,10 @@ static void adopt_table(void) {
     for (int i = 0; i < FATAL_COUNT; i++)
         harness_link.table[i].writing = 0; /* its writer was another thread, and is not here */
     notice_bypassing();
+#ifdef __linux__
+    if (harness_link.pid == 1)
+        harness_stop_telling();
+#endif
 }
 
 #ifdef __linux__
@@ -461,8 +516,13 @@ void harness_link_renew(void) {
 
 __attribute__((constructor)) static void start_if_asked(void) {
     const char *preloaded = getenv(INSERTED_BY);
-    if (preloaded != NULL && strstr(preloaded, "libharness") != NULL)
-        harness_link_start(getenv("HARNESS_LINK"));
+    if (preloaded == NULL || strstr(preloaded, "libharness") == NULL || harness_link_start(getenv("HARNESS_LINK")))
+        return;
+#ifdef __linux__
+    if (getenv("HARNESS_TELL") != NULL &&
+        harness_link.pid != 1) /* the kernel gives the first process of a namespace no signal that it does not handle */
+        tell_leaving();
+#endif
 }
 
 #else

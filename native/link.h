@@ -20,7 +20,7 @@
 #include <sys/types.h>
 #include <sys/un.h>
 
-enum { FATAL_COUNT = 7, DEADLINE_MS = 3000 };
+enum { FATAL_COUNT = 7, LEAVE_COUNT = 4, DEADLINE_MS = 3000 };
 
 typedef int sigaction_function(int, const struct sigaction *, struct sigaction *);
 
@@ -38,6 +38,8 @@ struct link {
     sigaction_function *sigaction;
     struct sockaddr_un address;
     struct remembered table[FATAL_COUNT];
+    int tells_leaving;                      /* ours is where the program has the default action (leave.c) */
+    struct sigaction defaults[LEAVE_COUNT]; /* that default action: the mask and the flags it was asked for with */
 };
 
 extern struct link harness_link;
@@ -47,9 +49,23 @@ extern const int harness_fatal_signals[FATAL_COUNT];
 int harness_fatal_index(int signo);
 /* One deadline for all of it; what waits is the caller. */
 void harness_tell_and_wait(const struct sockaddr_un *supervisor, const struct harness_crash *crash);
+/* One message and no answer; given up at once where it cannot be delivered. */
+void harness_tell(const struct sockaddr_un *supervisor, const void *message, size_t length);
+/* The signal with its siginfo, once more, to this thread; not 0: it was refused. */
+long harness_send_self(int signo, siginfo_t *info);
 void harness_on_fatal(int signo, siginfo_t *info, void *context);
 /* What the kernel has for a fatal signal that is not ignored: ours, in front of theirs. */
 void harness_our_action(struct sigaction *ours, const struct sigaction *theirs);
+
+extern const int harness_leave_signals[LEAVE_COUNT];
+/* -1: not one of the signals that ask a process to leave. */
+int harness_leave_index(int signo);
+void harness_on_leaving(int signo, siginfo_t *info, void *context);
+/* Before a process sends itself one of them: tells, and gives the default action back. */
+void harness_leave_by_itself(int signo);
+void harness_leave_action(struct sigaction *ours);
+/* Gives the default actions back to the kernel. */
+void harness_stop_telling(void);
 
 static inline int starts_with(const char *text, const char *prefix) {
     return strncmp(text, prefix, strlen(prefix)) == 0;

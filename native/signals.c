@@ -77,6 +77,10 @@ int32_t harness_size(const char *struct_name) {
         return sizeof(struct harness_process);
     if (strcmp(struct_name, "harness_crash") == 0)
         return sizeof(struct harness_crash);
+    if (strcmp(struct_name, "harness_leave") == 0)
+        return sizeof(struct harness_leave);
+    if (strcmp(struct_name, "harness_kill") == 0)
+        return sizeof(struct harness_kill);
     if (strcmp(struct_name, "harness_channel") == 0)
         return sizeof(struct harness_channel);
     if (strcmp(struct_name, "harness_bounds") == 0)

@@ -1,7 +1,8 @@
 """What a CPython process has printed to stdout and stderr but not flushed: `unflushed.py PID`, one JSON line.
 
 Reads /proc/PID/{maps,mem,pagemap} and nothing else; does not stop, signal or change the process. Exact bytes or a
-sentence that says why not. Without PID it looks at its own interpreter.
+sentence that says why not. Without PID it looks at its own interpreter. `places` in the answer are the streams' own
+addresses: given back as further words they spare the next look the search, which takes most of the time.
 
 The way in: the image that holds the tag "cpython-3NN" holds the name "_io.TextIOWrapper". Up to 3.11 a static type
 object points at that name; from 3.12 a PyType_Spec does, whose table of methods the type on the heap points at. A
@@ -25,7 +26,7 @@ PENDING_LIMIT_BYTES = 16 << 20  # a TextIOWrapper hands on after 8 KiB unless to
 ITEMS_LIMIT = 1 << 16
 # Objects of the interpreter's first second lie near the start of its memory, which is searched first.
 SEARCH_BYTES = 256 << 20
-SEARCH_S = 1.5
+SEARCH_S, SEARCH_WALL_S = 1.5, 8.0  # on a CPU; others may keep us from it
 SETTLE_S = 0.5
 WINDOW_BYTES = 32 << 20  # looked up in the pagemap at once, so that reserved memory is passed over quickly
 PIECE_BYTES = 1 << 20
@@ -63,7 +64,8 @@ class Memory:
             self.pagemap = os.open(f"/proc/{pid}/pagemap", os.O_RDONLY)
         except OSError:
             self.pagemap = None  # then pages that were never touched are read too
-        self.give_up_at = time.monotonic() + SEARCH_S
+        self.give_up_at = time.monotonic() + SEARCH_WALL_S
+        self.give_up_cpu_s = time.process_time() + SEARCH_S
         self.cut_short = False
 
     def close(self):
@@ -112,7 +114,8 @@ class Memory:
                 return
 
     def is_spent(self, searched):
-        if searched > SEARCH_BYTES or time.monotonic() > self.give_up_at:
+        late = time.monotonic() > self.give_up_at or time.process_time() > self.give_up_cpu_s
+        if searched > SEARCH_BYTES or late:
             self.cut_short = True
         return self.cut_short
 
@@ -363,6 +366,12 @@ class Streams:
                 return
             types = derived
 
+    def recall(self, places):
+        """Those that were found before; whether all of them still are streams."""
+        for address in places:
+            self.collect(address)
+        return bool(places) and set(places) <= self.texts | self.writers
+
     def search_for(self, types):
         """Collects the instances of these types; returns the types derived from them."""
         derived = set()
@@ -502,7 +511,7 @@ def describe(descriptor, count, data, encoding):
     return {"fd": descriptor, "name": NAMES[descriptor], "bytes": count, "text": text, "truncated": truncated}
 
 
-def look(pid):
+def look(pid, places=()):
     if not os.path.exists("/proc/self/mem"):
         raise CouldNot("this needs Linux and its /proc")
     try:
@@ -514,8 +523,11 @@ def look(pid):
         raise CouldNot(f"process {pid} has ended" if ended else f"there is no process {pid}") from None
     try:
         streams = Streams(Interpreter(memory, find_image(memory, pid)))
-        streams.search()
-        return read_all(streams)
+        if not streams.recall(places):
+            streams.search()
+        found, why = read_all(streams)
+        places = sorted(streams.texts | streams.writers)
+        return {"streams": found, "why": "; ".join(why) or None, "partly": memory.cut_short, "places": places}
     except (CouldNot, OSError):
         if memory.is_gone():
             raise CouldNot(f"process {pid} ended while it was read") from None
@@ -539,16 +551,17 @@ def read_all(streams):
 
 
 def main(words):
-    if len(words) > 1 or not all(word.isdigit() for word in words):
-        sys.stderr.write("usage: unflushed.py [PID]\n")
+    if not all(word.isdigit() for word in words):
+        sys.stderr.write("usage: unflushed.py [PID [PLACE...]]\n")
         return 2
+    answer = {"streams": []}
     try:
-        found, why = look(int(words[0]) if words else os.getpid())
+        answer = look(int(words[0]) if words else os.getpid(), list(map(int, words[1:])))
     except CouldNot as error:
-        found, why = [], [str(error)]
+        answer["why"] = str(error)
     except OSError as error:
-        found, why = [], [f"its memory could not be read: {error}"]
-    print(json.dumps({"streams": found, "why": "; ".join(why) or None}))
+        answer["why"] = f"its memory could not be read: {error}"
+    print(json.dumps(answer))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What holds for every test: no record that an OpenMP runtime left behind in a dead process."""
+"""What holds for every test: no record that an OpenMP runtime left behind in a dead process, no timed examples."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="module", autouse=True)

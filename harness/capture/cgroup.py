@@ -1,6 +1,6 @@
-"""The memory control groups of this process: their limits and how many OOM kills they have counted.
+"""The control groups of a process: what they use, their limits, how many OOM kills they have counted.
 
-Reads files only; `root` is a variable so that a made-up tree can be tested.
+Reads files only; `root` is a variable so that a made-up tree can be tested. Version 1 and version 2.
 """
 
 from __future__ import annotations
@@ -8,18 +8,33 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+_USED = ("memory.current", "memory.usage_in_bytes")
+_LIMITS = ("memory.max", "memory.limit_in_bytes")
+_OOM_COUNTS = ("memory.events", "memory.oom_control")
+# Version 1 says "no limit" with the greatest number of whole pages.
+_NO_LIMIT_BYTES = 1 << 62
 
-def memory_groups(root: Path = Path("/")) -> list[Path]:
-    """The memory control groups of this process, innermost first; v2 and v1, also where a container hides the path."""
+
+def memory_groups(root: Path = Path("/"), pid: int | str = "self") -> list[Path]:
+    """The memory control groups of a process, innermost first; v2 and v1, also where a container hides the path."""
+    return _find_groups(root, pid, "memory", {"": "memory.events", "memory": "memory.oom_control"})
+
+
+def pids_groups(root: Path = Path("/"), pid: int | str = "self") -> list[Path]:
+    """Those that limit the number of processes and threads."""
+    return _find_groups(root, pid, "pids", {"": "pids.max", "pids": "pids.max"})
+
+
+def _find_groups(root: Path, pid: int | str, controller: str, markers: dict[str, str]) -> list[Path]:
     with contextlib.suppress(OSError):
-        for line in (root / "proc/self/cgroup").read_text().splitlines():
+        for line in (root / f"proc/{pid}/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             base = root / "sys/fs/cgroup"
-            if "memory" in controllers.split(","):
-                base /= "memory"
+            if controller in controllers.split(","):
+                base /= controller
             elif controllers:
                 continue
-            marker = "memory.oom_control" if base.name == "memory" else "memory.events"
+            marker = markers[controller if base.name == controller else ""]
             groups = [base / path.lstrip("/"), *(base / path.lstrip("/")).parents]
             chain = [group for group in groups if group.is_relative_to(base) and (group / marker).exists()]
             if chain:
@@ -27,23 +42,69 @@ def memory_groups(root: Path = Path("/")) -> list[Path]:
     return []
 
 
+def read_oom_count(group: Path) -> int | None:
+    return _read_key(group, _OOM_COUNTS, "oom_kill")
+
+
+def used_file(group: Path) -> str:
+    """Its name depends on the version."""
+    return _existing(group, _USED)
+
+
+def count_file(group: Path) -> str:
+    return _existing(group, _OOM_COUNTS)
+
+
+def _existing(group: Path, names: tuple[str, ...]) -> str:
+    return next((str(group / name) for name in names if (group / name).exists()), str(group / names[0]))
+
+
+def read_limit(group: Path) -> tuple[int, str] | None:
+    """(bytes, file), or null where there is none."""
+    limits = ((value, str(file)) for file, value in _read_numbers(group, _LIMITS) if value < _NO_LIMIT_BYTES)
+    return next(limits, None)
+
+
+def read_members(group: Path) -> set[int] | None:
+    try:
+        return {int(word) for word in (group / "cgroup.procs").read_text().split()}
+    except (OSError, ValueError):
+        return None
+
+
+def read_pids_limit(group: Path) -> int | None:
+    return next((value for _, value in _read_numbers(group, ("pids.max",))), None)
+
+
+def read_pids_refused(group: Path) -> int:
+    return _read_key(group, ("pids.events",), "max") or 0
+
+
 def read_oom_counts(root: Path = Path("/")) -> dict[str, int]:
-    counts = {}
-    for group in memory_groups(root):
-        for name in ("memory.events", "memory.oom_control"):
-            with contextlib.suppress(OSError):
-                for line in (group / name).read_text().splitlines():
-                    key, _, value = line.partition(" ")
-                    if key == "oom_kill":
-                        counts[str(group)] = int(value)
-    return counts
+    counts = {str(group): read_oom_count(group) for group in memory_groups(root)}
+    return {group: count for group, count in counts.items() if count is not None}
 
 
 def read_limits(root: Path = Path("/")) -> list[tuple[int, str]]:
     """(bytes, file) of every memory limit on the way up; a group without one is not listed."""
-    limits = []
-    for group in memory_groups(root):
-        for name in ("memory.max", "memory.limit_in_bytes"):
-            with contextlib.suppress(OSError, ValueError):  # "max" is no limit
-                limits.append((int((group / name).read_text()), str(group / name)))
-    return limits
+    limits = [read_limit(group) for group in memory_groups(root)]
+    return [limit for limit in limits if limit is not None]
+
+
+def _read_key(group: Path, names: tuple[str, ...], wanted: str) -> int | None:
+    for name in names:
+        with contextlib.suppress(OSError):
+            for line in (group / name).read_text().splitlines():
+                key, _, value = line.partition(" ")
+                if key == wanted:
+                    return int(value)
+    return None
+
+
+def _read_numbers(group: Path, names: tuple[str, ...]) -> list[tuple[Path, int]]:
+    """Of the files that are there and hold a number; "max" is none."""
+    found = []
+    for name in names:
+        with contextlib.suppress(OSError, ValueError):
+            found.append((group / name, int((group / name).read_text())))
+    return found

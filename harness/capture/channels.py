@@ -23,6 +23,7 @@ HEAD_BYTES = 1024**2
 TAIL_BYTES = 1024**2
 _PIPE_BYTES = 1024**2
 _OPOST_OFLAG = 1
+_UNREAD_PATIENCE_S = 30.0
 
 
 def hold_closed_descriptors() -> frozenset[int]:
@@ -141,8 +142,10 @@ def settle(channels: list[Channel], at_least_s: float, patience_s: float = 1.0) 
     """Waits until every relay has delivered what the command wrote.
 
     Ends early when all relays have ended; ends late, after `patience_s` without a byte moving, when a reader sleeps
-    (`| less`): the relays outlive us and deliver the rest.
+    (`| less`): the relays outlive us and deliver the rest. Where nobody reads, only a busy machine can be the reason.
     """
+    if all(channel.sink is None for channel in channels):
+        patience_s = _UNREAD_PATIENCE_S
     begun = moved_at = time.monotonic()
     delivered = -1
     while not all(channel.state.ended for channel in channels):

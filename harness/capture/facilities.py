@@ -20,8 +20,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from harness import native
-from harness.capture import cgroup
-from harness.capture.cores import core_destination, core_limit
+from harness.capture import cgroup, mac_facilities, provisions
+from harness.capture.cores.settings import core_destination, core_limit
+from harness.capture.stacks import CARRIED
 from harness.capture.tree import read_exit
 from harness.errors import HarnessError
 from harness.evidence.facility import Facility, Seen
@@ -44,8 +45,8 @@ _SCOPES = {
 
 
 def look_at_facilities(platform: str) -> tuple[Facility, ...]:
-    """Everything this platform could offer, the essential first."""
-    checks = {"linux": _LINUX, "darwin": _DARWIN}.get(platform, {})
+    """Everything this platform could offer, the essential first. Elsewhere: on a host that was reached over ssh."""
+    checks = {"linux": _LINUX, "linux elsewhere": _LINUX_ELSEWHERE, "darwin": _DARWIN}.get(platform, {})
     return tuple(_look(name, check) for name, check in checks.items())
 
 
@@ -280,7 +281,7 @@ def _tool(name: str, purpose: str, fix: str, *options: str) -> Seen:
 
 def _find_tool(name: str) -> str | None:
     """Beside the interpreter first: that is where pip put it, whether or not the environment is activated."""
-    return shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+    return CARRIED.get(name) or shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
 
 
 def orphans_adopted() -> Seen:
@@ -354,11 +355,37 @@ _LINUX: dict[str, Callable[[], Seen]] = {
     "core size limit": core_limit,
     "core destination": core_destination,
     "others' processes": processes_of_others,
+    "killers": provisions.signal_tracing,
+    "container": provisions.container,
+    "memory": provisions.memory_limit,
+    "swap": provisions.swap,
+    "overcommit": provisions.overcommit,
+    "shared memory": provisions.shared_memory,
+    "user limits": provisions.user_limits,
+}
+_LINUX_ELSEWHERE = {
+    name: _LINUX[name]
+    for name in (
+        "process list",
+        "ptrace, running jobs",
+        "py-spy",
+        "gdb",
+        "exit statuses",
+        "OOM kill counters",
+        "kernel log",
+        "others' processes",
+    )
 }
 _DARWIN: dict[str, Callable[[], Seen]] = {
     "native library": native_library,
     "injection": _not_tried_here,
     "attaching": _not_tried_here,
     "py-spy": py_spy,
+    "system protection": mac_facilities.system_protection,
+    "developer tools": mac_facilities.developer_tools,
+    "debugging": mac_facilities.debugging_allowed,
+    "crash reports": mac_facilities.crash_reports,
+    "core destination": mac_facilities.core_directory,
     "core size limit": core_limit,
+    "user limits": provisions.user_limits,
 }

@@ -9,7 +9,7 @@ import os
 import re
 import struct
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -19,13 +19,13 @@ from harness.evidence.crash import CrashFrame, CrashThread, Image
 
 _C_LIBRARY = re.compile(r"(libc|libpthread|ld-linux|ld-musl|ld)[-.]")
 _DECORATION = re.compile(
-    r"(?:@@?[A-Za-z0-9_.]+| \[clone [^]]+\]|(?:\.(?:constprop|isra|part|cold|lto_priv|llvm)(?:\.\d+)*)+)*"
+    r"(?:@@?[A-Za-z0-9_.]+| \[clone [^]]+\]|(?:\.(?:constprop|isra|part|cold|lto_priv|llvm|localalias)(?:\.\d+)*)+)*"
     r"(?: \(inlined\))?$"
 )
 _TRAMPOLINE = "__restore_rt"
 _TRAMPOLINES = {_TRAMPOLINE, "__restore", "__kernel_rt_sigreturn", "__default_rt_sa_restorer", "_sigtramp"}
 # What a trampoline is made of, the way gdb and libgcc know it: in a stripped libc it has no name.
-_SIGRETURN = {
+SIGRETURN = {
     "x86_64": bytes.fromhex("48c7c00f0000000f05"),  # mov $__NR_rt_sigreturn, %rax; syscall
     "aarch64": struct.pack("<II", 0xD2801168, 0xD4000001),  # mov x8, #__NR_rt_sigreturn; svc #0
 }
@@ -81,11 +81,12 @@ class SpyThread(Struct, frozen=True):
 class Places:
     """Which image holds an address, by where it is loaded: two copies of a library may share a path."""
 
-    def __init__(self, images: Iterable[Image], pid: int | None = None) -> None:
+    def __init__(self, images: Iterable[Image], read: Callable[[int, int], bytes] | None = None) -> None:
+        """`read` gives the bytes at an address, as many as there are."""
         self._images = sorted(images, key=lambda image: int(image.base, 16))
         self._bases = [int(image.base, 16) for image in self._images]
-        self._code = None if pid is None else _SIGRETURN.get(os.uname().machine)
-        self._memory = f"/proc/{pid}/mem"
+        self._read = read
+        self._code = None if read is None else SIGRETURN.get(os.uname().machine)
         self._known: dict[int, bool] = {}
 
     def find(self, address: int) -> Image | None:
@@ -93,16 +94,22 @@ class Places:
         return self._images[at] if at >= 0 and address < int(self._images[at].end, 16) else None
 
     def holds_trampoline(self, address: int) -> bool:
-        if self._code is not None and address not in self._known:
+        if self._read is not None and self._code is not None and address not in self._known:
             self._known[address] = self._read(address, len(self._code)) == self._code
         return self._known.get(address, False)
 
-    def _read(self, address: int, length: int) -> bytes:
+
+def read_memory(pid: int) -> Callable[[int, int], bytes]:
+    """Of a living process."""
+
+    def read(address: int, length: int) -> bytes:
         try:
-            with Path(self._memory).open("rb", buffering=0) as memory:
+            with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
                 return os.pread(memory.fileno(), length, address)
         except (OSError, OverflowError):
             return b""  # not allowed, or nothing there: then only its name can tell
+
+    return read
 
 
 def read_engine(output: bytes, places: Places, source: str) -> Iterator[tuple[CrashThread, str | None]]:
@@ -127,7 +134,7 @@ def merge_frames(thread: EngineThread, places: Places) -> tuple[tuple[CrashFrame
     runs which. Unlike there no native frame is left out, and an evaluating frame that was itself interrupted stays.
     """
     runs = _split_at_entries(thread.python)
-    natives = [_native_frame(frame, places) for frame in thread.native]
+    natives = [place_native(frame, places) for frame in thread.native]
     if len(runs) != sum(frame.evaluates for frame in thread.native):
         pythons = [frame for run in runs for frame in run]
         return (*reversed(natives), *reversed(pythons)), not (natives and pythons)
@@ -155,10 +162,10 @@ def _is_innermost(inner: list[CrashFrame]) -> bool:
     return not inner or is_trampoline(inner[0])
 
 
-def _native_frame(frame: NativeFrame, places: Places) -> CrashFrame:
+def place_native(frame: NativeFrame, places: Places) -> CrashFrame:
     image = places.find(frame.address)
     path = image.path if image else frame.image or None
-    function = _clean_symbol(frame.symbol)
+    function = clean_symbol(frame.symbol)
     if (path is None or _is_c_library(path)) and places.holds_trampoline(frame.address):
         function = _TRAMPOLINE
     known = frame.line > 0
@@ -173,7 +180,7 @@ def _native_frame(frame: NativeFrame, places: Places) -> CrashFrame:
     )
 
 
-def _clean_symbol(symbol: str) -> str | None:
+def clean_symbol(symbol: str) -> str | None:
     """The function's own name: no symbol version, no mark of the compiler's copy of it, no "(inlined)"."""
     return None if symbol in ("", "???") else _DECORATION.sub("", symbol)
 
@@ -183,9 +190,9 @@ def _spy_frame(frame: SpyFrame, places: Places) -> CrashFrame:
         # py-spy gives the qualified name where it can; the others do not.
         return CrashFrame("python", frame.name.rpartition(".")[2], frame.filename, frame.line)
     if frame.name.startswith("0x"):
-        return _native_frame(NativeFrame(int(frame.name, 16), "", "", 0, frame.module), places)
+        return place_native(NativeFrame(int(frame.name, 16), "", "", 0, frame.module), places)
     file, line = (frame.filename, frame.line) if frame.line > 0 else (None, None)
-    return CrashFrame("native", _clean_symbol(frame.name), file, line, frame.module)
+    return CrashFrame("native", clean_symbol(frame.name), file, line, frame.module)
 
 
 def strip_own_frames(frames: Sequence[CrashFrame], our_library_path: str) -> tuple[CrashFrame, ...]:

@@ -14,14 +14,17 @@ from typing import Any
 from harness import __version__
 from harness.capture.channels import Channel
 from harness.capture.link import Report
+from harness.capture.room import read_room
 from harness.capture.snapshot import complete
 from harness.capture.supervise import Supervisor
 from harness.capture.surroundings import ask_interpreter, read_environment, read_scripts
-from harness.capture.system import count_oom_kills, read_kernel_lines, read_memory
+from harness.capture.system import count_oom_kills, read_daemon_lines, read_kernel_lines, read_memory
+from harness.capture.timeline import make_timeline
 from harness.capture.tree import Member
 from harness.evidence import model
 from harness.evidence.crash import Crash
 from harness.evidence.gap import Gap
+from harness.evidence.memory import Kill, Room
 from harness.evidence.transcript import read_transcript
 
 # By machine, in the order of native/crash.c (REG_* of <sys/ucontext.h>; x0-x30).
@@ -30,17 +33,34 @@ _X86_64 = (
 )
 _REGISTERS = {1: _X86_64, 2: [*(f"x{number}" for number in range(31)), "sp", "pc", "pstate"]}
 _LOOP = 1
+_BY_DAEMONS = ("SIGTERM", "SIGKILL")
 
 
-def gather(supervisor: Supervisor, argv: list[str], oom_before: dict[str, int], no_link: str | None) -> model.Evidence:
+def gather(supervisor: Supervisor, argv: list[str], no_link: str | None) -> model.Evidence:
     tree, channels = supervisor.tree, supervisor.channels
-    processes = tuple(_process(member) for member in tree.members.values())
+    reports = supervisor.link.reports if supervisor.link else []
+    peaks = {report.record.pid: report.seen.peak_rss_bytes for report in reports}
+    processes = tuple(_process(member, peaks.get(member.pid)) for member in tree.members.values())
     cwd, cwd_gap = _read_cwd()
     kernel, kernel_gap = read_kernel_lines(set(tree.members), tree.started_ns)
-    oom_kills, oom_gap = count_oom_kills(oom_before)
+    daemons, daemon_gap = _ask_daemons(processes, tree.started_ns)
+    timeline, room = make_timeline(supervisor.sampler), _read_room(supervisor)
+    oom_kills, oom_gap = count_oom_kills(timeline)
     python, python_gap = ask_interpreter(processes)
+    why = supervisor.killers.why_not
+    sender_gap = Gap("senders of SIGKILL", why, "sudo harness run …") if why else None
     link_gap = Gap("the dying process itself", no_link, None) if no_link else None
-    gaps = (*_relay_gaps(supervisor), *_channel_gaps(channels), link_gap, cwd_gap, kernel_gap, oom_gap, python_gap)
+    gaps = (
+        *_relay_gaps(supervisor),
+        *_channel_gaps(channels),
+        link_gap,
+        cwd_gap,
+        kernel_gap,
+        oom_gap,
+        daemon_gap,
+        sender_gap,
+        python_gap,
+    )
     return model.Evidence(
         harness=__version__,
         origin="run",
@@ -56,15 +76,30 @@ def gather(supervisor: Supervisor, argv: list[str], oom_before: dict[str, int], 
             model.PassedSignal(model.name_signal(signal.signo), *signal[1:]) for signal in supervisor.signals
         ),
         channels=tuple(_channel(channel, tree.started_ns) for channel in channels),
-        kernel=kernel,
+        kernel=(*kernel, *daemons),
         oom_kills=oom_kills,
-        memory=read_memory(),
+        memory=read_memory(timeline),
+        timeline=timeline,
+        room=room,
+        kills=tuple(Kill(model.name_signal(sent.signo), *sent[1:]) for sent in supervisor.killers.sent),
         environment=read_environment(),
         script=read_scripts(processes, cwd),
-        crashes=tuple(describe_crash(report) for report in supervisor.link.reports) if supervisor.link else (),
+        crashes=tuple(describe_crash(report) for report in reports),
         gaps=tuple(gap for gap in gaps if gap is not None),
         transcripts=tuple(read_transcript(supervisor.case, channel.name, tree.started_ns) for channel in channels),
     )
+
+
+def _ask_daemons(
+    processes: tuple[model.Process, ...], started_ns: int
+) -> tuple[tuple[model.KernelLine, ...], Gap | None]:
+    """Only where one of them may have killed: they send SIGTERM and SIGKILL."""
+    killed = {process.pid for process in processes if process.ending and process.ending.signame in _BY_DAEMONS}
+    return read_daemon_lines(killed, started_ns) if killed else ((), None)
+
+
+def _read_room(supervisor: Supervisor) -> Room:
+    return read_room(supervisor.sampler.pids_refused, supervisor.sampler.count_machine_kills())
 
 
 def _read_cwd() -> tuple[str, Gap | None]:
@@ -74,7 +109,8 @@ def _read_cwd() -> tuple[str, Gap | None]:
         return "", Gap("working directory", "it was deleted during the run")
 
 
-def _process(member: Member) -> model.Process:
+def _process(member: Member, peak_in_crash: int | None) -> model.Process:
+    """Only the status of an own child comes with its peak; of others that crashed it was read while they stood."""
     status = member.wait_status
     return model.Process(
         pid=member.pid,
@@ -87,7 +123,7 @@ def _process(member: Member) -> model.Process:
         ended_s=member.ended_s,
         ending=None if status is None else model.Ending.from_wait_status(status),
         source=member.source,
-        peak_rss_bytes=member.peak_rss_bytes,
+        peak_rss_bytes=peak_in_crash if member.peak_rss_bytes is None else member.peak_rss_bytes,
     )
 
 

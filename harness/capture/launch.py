@@ -21,6 +21,8 @@ from harness.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, CouldNotStart, U
 ADDED_VARIABLES = {"PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1"}
 # Set when the watch really began: the link in the process stands back then (native/interpose.c).
 WATCHED = "HARNESS_WATCHED"
+# Asks the link to tell who sends SIGTERM and its like (native/leave.c).
+TELL = "HARNESS_TELL"
 # CPython ignores these for itself; the command must start with what harness was given.
 _IGNORED_BY_PYTHON = [signal.SIGPIPE, signal.SIGXFSZ]
 

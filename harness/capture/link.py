@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import struct
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness import native
@@ -24,6 +26,8 @@ _RECEIVE_DEADLINE_S = 0.5
 # In a storm only the first crashes get a full look; each of the others would have to wait for them.
 FULL_LOOKS = 4
 _BACKLOG = 512
+# With one of these a core would tell little more.
+STEPS_ENOUGH = frozenset({"native-all", "native"})
 
 
 class Report(NamedTuple):
@@ -39,7 +43,11 @@ class Report(NamedTuple):
 class Link:
     """Listens in a private directory; the path is what the command gets as HARNESS_LINK."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, prepare: Callable[[], None] = lambda: None, needs_no_core: Callable[[int], None] = lambda pid: None
+    ) -> None:
+        """`prepare` loads what will be needed after the look; `needs_no_core` is told of one that was seen well."""
+        self.needs_no_core = needs_no_core
         self.directory = make_private_directory("harness")
         self.path = self.directory / "link"
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -48,6 +56,7 @@ class Link:
         self._socket.listen(_BACKLOG)
         self.reports: list[Report] = []
         self._ready = False
+        self._prepare = prepare
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -69,14 +78,23 @@ class Link:
 
         Returns the pids of the tools that were used: they are ours, not the command's.
         """
+        with contextlib.closing(connection):
+            record = self.receive(connection, pid)
+            return self.look(record, at_s) if record is not None and not is_leave(record) else []
+
+    def receive(self, connection: socket.socket, pid: int) -> Any | None:
+        """What the process says: a crash, and it waits; or who asks it to leave. Null: it is not our library."""
+        record = _receive(connection)
+        return record if record is not None and record.pid == pid else None
+
+    def look(self, record: Any, at_s: float) -> list[int]:
+        """At one that waits; returns the pids of the tools."""
         from harness.capture.snapshot import look_while_held
 
-        begun = time.monotonic()
-        with contextlib.closing(connection):
-            record = _receive(connection)
-            if record is None or record.pid != pid:
-                return []
-            seen = look_while_held(pid, HELD_DEADLINE_S if len(self.reports) < FULL_LOOKS else 0.0, tid=record.tid)
+        begun, full = time.monotonic(), len(self.reports) < FULL_LOOKS
+        seen = look_while_held(record.pid, HELD_DEADLINE_S if full else 0.0, tid=record.tid)
+        if seen.step in STEPS_ENOUGH or not full:
+            self.needs_no_core(record.pid)
         self.reports.append(Report(record, at_s, time.monotonic() - begun, seen))
         return [tool.pid for tool in seen.tools if tool.pid is not None]
 
@@ -90,8 +108,8 @@ class Link:
 
         if not self._ready:
             self._ready = True
-            with contextlib.suppress(ImportError):  # the look itself says what is missing
-                import pystack.engine  # noqa: F401
+            snapshot.warm_engine()
+            self._prepare()
             return True
         for index, report in enumerate(self.reports):
             if not report.complete:
@@ -107,19 +125,30 @@ class Link:
             self.directory.rmdir()
 
 
+def is_leave(record: Any) -> bool:
+    ffi, _ = native.load()
+    return bool(ffi.typeof(record) is ffi.typeof("struct harness_leave *"))
+
+
 def _receive(connection: socket.socket) -> Any | None:
     """The record, or null for anything else: what is on the other end is not trusted to be our library."""
     ffi, lib = native.load()
-    size = ffi.sizeof("struct harness_crash")
     connection.settimeout(_RECEIVE_DEADLINE_S)
+    head = _receive_bytes(connection, 8)
+    abi, size = struct.unpack("II", head) if len(head) == 8 else (0, 0)
+    for name in ("struct harness_crash", "struct harness_leave"):
+        if (abi, size) == (lib.HARNESS_ABI, ffi.sizeof(name)):
+            data = head + _receive_bytes(connection, size - len(head))
+            if len(data) == size:
+                record = ffi.new(f"{name} *")
+                ffi.memmove(record, data, size)
+                return record
+    return None
+
+
+def _receive_bytes(connection: socket.socket, size: int) -> bytes:
     data = bytearray()
-    try:
+    with contextlib.suppress(OSError):
         while len(data) < size and (part := connection.recv(size - len(data))):
             data += part
-    except OSError:
-        return None
-    if len(data) != size:
-        return None
-    record = ffi.new("struct harness_crash *")
-    ffi.memmove(record, bytes(data), size)
-    return record if (record.abi, record.size) == (lib.HARNESS_ABI, size) else None
+    return bytes(data)

@@ -6,15 +6,29 @@ judges nothing.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 from typing import Any
+
+
+def warm_engine() -> None:
+    """So that the children forked for it have its import behind them."""
+    with contextlib.suppress(ImportError):  # then the child says so
+        import pystack.engine  # noqa: F401
 
 
 def read_threads(pid: int, mode: str) -> list[dict[str, Any]]:
     from pystack.engine import NativeReportingMode, get_process_threads
 
     threads = get_process_threads(pid, stop_process=True, native_mode=NativeReportingMode[mode])
+    return [_describe(thread) for thread in threads]
+
+
+def read_core_threads(core: str, executable: str, mode: str) -> list[dict[str, Any]]:
+    from pystack.engine import NativeReportingMode, get_process_threads_for_core
+
+    threads = get_process_threads_for_core(core, executable, native_mode=NativeReportingMode[mode])
     return [_describe(thread) for thread in threads]
 
 
@@ -54,6 +68,10 @@ def print_threads(pid: int, mode: str, deadline_s: float) -> None:
     # Should our parent be gone by then, nobody else would end a look that hangs, and the target would stand for ever.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, deadline_s)
-    answer = json.dumps(read_threads(pid, mode)).encode()
+    print_answer(read_threads(pid, mode))
+
+
+def print_answer(threads: list[dict[str, Any]]) -> None:
+    answer = json.dumps(threads).encode()
     with open(1, "wb", closefd=False) as out:
         out.write(answer)

@@ -19,7 +19,8 @@ from harness.capture.files.owners import find_owners, find_site_packages
 from harness.capture.openmp.live import complete as complete_census
 from harness.capture.openmp.sighting import Sighting
 from harness.capture.openmp.sighting import look_while_held as look_at_openmp
-from harness.capture.stacks import take_stacks
+from harness.capture.pystack_engine import warm_engine as warm_engine
+from harness.capture.stacks import take_stacks, use_waiting_time
 from harness.evidence.crash import CrashThread, Image, Mapping, Step, ToolRun
 from harness.evidence.gap import Gap
 from harness.evidence.openmp import Census
@@ -31,11 +32,12 @@ _Fact = TypeVar("_Fact")
 
 class Status(NamedTuple):
     rss_bytes: int | None
+    peak_rss_bytes: int | None
     threads_total: int | None
 
 
 class Snapshot(NamedTuple):
-    """What was seen of one process. From `look_while_held` the images have no owners yet."""
+    """What was seen of one process. From `look_while_held` the images may have no owners yet (`owners_sought`)."""
 
     pid: int
     step: Step
@@ -45,6 +47,7 @@ class Snapshot(NamedTuple):
     mappings: tuple[Mapping, ...]
     open_files: tuple[str, ...]
     rss_bytes: int | None
+    peak_rss_bytes: int | None
     threads_total: int | None
     shm_free_bytes: int | None
     executable: str | None
@@ -52,6 +55,7 @@ class Snapshot(NamedTuple):
     gaps: tuple[Gap, ...]
     seconds: float
     sighting: Sighting
+    owners_sought: bool
     openmp: Census | None = None
 
 
@@ -68,35 +72,42 @@ def look_while_held(pid: int, deadline_s: float, *, tid: int | None = None) -> S
     gaps: list[Gap] = []
     rows: list[Row] = _guard(gaps, "mappings and loaded images", lambda: read_maps(pid), [])
     open_files: tuple[str, ...] = _guard(gaps, "open files", lambda: read_open_files(pid), ())
-    status: Status = _guard(gaps, "memory and number of threads", lambda: read_status(pid), Status(None, None))
+    status: Status = _guard(gaps, "memory and number of threads", lambda: read_status(pid), Status(None, None, None))
     executable = _guard(gaps, "executable", lambda: str((_PROC / str(pid) / "exe").readlink()), None)
     images = list_images(rows)
     sighting = look_at_openmp(pid, rows)
+    named: list[tuple[Image, ...]] = []  # found while we wait for the first tool
+    ladder = use_waiting_time(lambda: named.append(_seek_owners(gaps, images, executable)))
+    stacks: tuple[Step, tuple[CrashThread, ...], tuple[ToolRun, ...]] = ("none", (), ())
     left_s = deadline_s - (time.monotonic() - begun)
-    step, threads, tools = _look_at_stacks(pid, find_python(executable, images), left_s, tid)
+    if left_s > 0:
+        stacks = take_stacks(pid, find_python(executable, images), left_s, tid=tid, ladder=ladder)
+    step, threads, tools = stacks
     return Snapshot(
         pid=pid,
         step=step,
         threads=threads,
         tools=tools,
-        images=images,
+        images=named[0] if named else images,
         mappings=list_mappings(rows),
         open_files=open_files,
         rss_bytes=status.rss_bytes,
+        peak_rss_bytes=status.peak_rss_bytes,
         threads_total=status.threads_total,
         shm_free_bytes=_guard(gaps, "room in /dev/shm", lambda: read_shm_free(pid), None),
         executable=executable,
         packages={},
-        gaps=(*gaps, *_stack_gaps(step, tools)),
+        gaps=(*gaps, *stack_gaps(step, tools)),
         seconds=time.monotonic() - begun,
         sighting=sighting,
+        owners_sought=bool(named),
     )
 
 
 def complete(seen: Snapshot) -> Snapshot:
     """With owners and packages; reads what is installed, and needs the process no more."""
     gaps = list(seen.gaps)
-    images = _guard(gaps, "owners of the loaded images", lambda: name_owners(seen.images, seen.executable), seen.images)
+    images = seen.images if seen.owners_sought else _seek_owners(gaps, seen.images, seen.executable)
     packages = {
         image.distribution: image.version
         for image in images
@@ -116,6 +127,10 @@ def _guard(gaps: list[Gap], what: str, look: Callable[[], _Fact], otherwise: _Fa
     except (OSError, ValueError, LookupError) as error:
         gaps.append(Gap(what, f"{type(error).__name__}: {error}"))
         return otherwise
+
+
+def _seek_owners(gaps: list[Gap], images: tuple[Image, ...], executable: str | None) -> tuple[Image, ...]:
+    return _guard(gaps, "owners of the loaded images", lambda: name_owners(images, executable), images)
 
 
 def name_owners(images: tuple[Image, ...], executable: str | None) -> tuple[Image, ...]:
@@ -154,20 +169,18 @@ def read_status(pid: int, proc: Path = _PROC) -> Status:
     """man 5 proc_pid_status."""
     text = (proc / str(pid) / "status").read_text(errors="replace")
     fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
-    rss_kib = fields.get("VmRSS", "").removesuffix("kB").strip()
     threads = fields.get("Threads", "").strip()
-    return Status(int(rss_kib) * 1024 if rss_kib else None, int(threads) if threads else None)
+    return Status(
+        _read_kib(fields.get("VmRSS", "")), _read_kib(fields.get("VmHWM", "")), int(threads) if threads else None
+    )
 
 
-def _look_at_stacks(
-    pid: int, python: str | None, deadline_s: float, tid: int | None
-) -> tuple[Step, tuple[CrashThread, ...], tuple[ToolRun, ...]]:
-    if deadline_s <= 0:
-        return "none", (), ()
-    return take_stacks(pid, python, deadline_s, tid=tid)
+def _read_kib(field: str) -> int | None:
+    kib = field.removesuffix("kB").strip()
+    return int(kib) * 1024 if kib else None
 
 
-def _stack_gaps(step: Step, tools: tuple[ToolRun, ...]) -> list[Gap]:
+def stack_gaps(step: Step, tools: tuple[ToolRun, ...]) -> list[Gap]:
     if step == "native-all":
         return []
     what = {

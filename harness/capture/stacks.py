@@ -7,6 +7,8 @@ Unwinds nothing itself: raw addresses are the crash record's business.
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib.util
 import os
 import select
 import shutil
@@ -23,17 +25,19 @@ import msgspec
 
 from harness import native
 from harness.capture.files.images import read_images
-from harness.capture.frames import Places, read_engine, read_spy, strip_own_frames
+from harness.capture.frames import Places, read_engine, read_memory, read_spy, strip_own_frames
 from harness.capture.pystack_engine import print_threads
 from harness.evidence.crash import CrashThread, Image, Step, ToolRun
 
 _MOST_WORDS = 2000
+_NO_ANSWER, _DIED = "no answer within", "died of"
 # A tool that was killed may leave a child of its own that holds the pipe.
 _AFTERMATH_S = 0.2
 _ENOUGH_TO_TRY_S = 0.02
 # A tool that hangs must leave the next one its chance: with 400 threads and torch pystack takes 1.3 s, py-spy 0.4 s.
 _FOR_THE_NEXT_S = 0.8
 _SIGSTOP_PENDING = 1 << (signal.SIGSTOP - 1)
+CARRIED: dict[str, str] = {}  # on another host: the tools that were found or sent there, and where
 
 
 class Said(NamedTuple):
@@ -59,14 +63,28 @@ class Rung(NamedTuple):
         return f"{self.engine} {self.mode}".strip()
 
 
-def _pystack(pid: int, mode: str, deadline_s: float) -> Said:
+def find_py_spy() -> str:
+    """Beside our interpreter first: that is where pip put it."""
+    beside_us = shutil.which("py-spy", path=str(Path(sys.executable).parent))
+    return CARRIED.get("py-spy") or beside_us or "py-spy"
+
+
+def has_pystack() -> bool:
+    """Not so on another host, unless the target's own environment has it."""
+    return importlib.util.find_spec("pystack") is not None
+
+
+def _nothing() -> None:
+    pass
+
+
+def _pystack(pid: int, mode: str, deadline_s: float, meanwhile: Callable[[], None] = _nothing) -> Said:
     reporting = {"native-all": "ALL", "native": "PYTHON"}[mode]
-    return fork_tool(lambda: print_threads(pid, reporting, deadline_s), deadline_s)
+    return fork_tool(lambda: print_threads(pid, reporting, deadline_s), deadline_s, meanwhile)
 
 
 def _py_spy(pid: int, mode: str, deadline_s: float) -> Said:
-    beside_us = shutil.which("py-spy", path=str(Path(sys.executable).parent))
-    command = [beside_us or "py-spy", "dump", "--json", *(["--native"] if mode else []), "--pid", str(pid)]
+    command = [find_py_spy(), "dump", "--json", *(["--native"] if mode else []), "--pid", str(pid)]
     return run_tool(command, deadline_s)
 
 
@@ -76,6 +94,11 @@ LADDER = (
     Rung("py-spy", "native", "native", _py_spy, read_spy),
     Rung("py-spy", "", "python", _py_spy, read_spy),
 )
+
+
+def use_waiting_time(meanwhile: Callable[[], None]) -> Sequence[Rung]:
+    """The ladder, with something for us to do while the first tool works."""
+    return (LADDER[0]._replace(ask=functools.partial(_pystack, meanwhile=meanwhile)), *LADDER[1:])
 
 
 def take_stacks(
@@ -93,7 +116,8 @@ def take_stacks(
     """
     look = _Look(pid, tid, own_library, time.monotonic() + deadline_s)
     best: tuple[Step, tuple[CrashThread, ...]] = ("none", ())
-    for rung in ladder if python else ladder[:1]:
+    present = [rung for rung in ladder if rung.engine != "pystack" or has_pystack()]
+    for rung in present if python else present[:1]:
         threads = look.climb(rung, last=rung is ladder[-1])
         if look.shows_crash(threads):
             return rung.step, threads, tuple(look.tools)
@@ -107,7 +131,7 @@ class _Look:
 
     def __init__(self, pid: int, tid: int | None, own_library: str, end: float) -> None:
         self.pid, self.tid, self.own_library, self.end = pid, tid, own_library, end
-        self.places = Places(_read_images(pid), pid)
+        self.places = Places(_read_images(pid), read_memory(pid))
         self.was_stopped = is_stopping(pid)
         self.tools: list[ToolRun] = []
         self.overdue: set[str] = set()
@@ -144,15 +168,16 @@ class _Look:
             told = list(rung.read(said.output, self.places, rung.tool))
         except msgspec.MsgspecError as error:
             return (), f"its answer cannot be read: {error}"
-        threads = tuple(self._finish(thread) for thread, _ in told)
+        outer = outer_tids(self.pid) if rung.engine == "py-spy" else {}
+        threads = tuple(self._finish(thread, outer) for thread, _ in told)
         notes = [note for _, note in told if note]
         if not self.shows_crash(threads):
             notes.append("no frames" if self.tid is None else f"no frames of thread {self.tid}")
         return threads, "; ".join(notes) or None
 
-    def _finish(self, thread: CrashThread) -> CrashThread:
-        frames = strip_own_frames(thread.frames, self.own_library)
-        return msgspec.structs.replace(thread, frames=frames, crashed=thread.tid == self.tid)
+    def _finish(self, thread: CrashThread, outer: dict[int, int]) -> CrashThread:
+        frames, tid = strip_own_frames(thread.frames, self.own_library), outer.get(thread.tid, thread.tid)
+        return msgspec.structs.replace(thread, tid=tid, frames=frames, crashed=tid == self.tid)
 
     def shows_crash(self, threads: Sequence[CrashThread]) -> bool:
         return any(thread.frames for thread in threads if self.tid in (None, thread.tid))
@@ -183,23 +208,31 @@ def run_tool(command: list[str], deadline_s: float) -> Said:
         output, words = tool.communicate(timeout=deadline_s)
     except subprocess.TimeoutExpired:
         words = _kill(tool)
-        return Said(b"", _add_words(f"no answer within {deadline_s:.2f} s, killed", words), tool.pid, overdue=True)
+        return Said(b"", _add_words(f"{_NO_ANSWER} {deadline_s:.2f} s, killed", words), tool.pid, overdue=True)
     return Said(output, _describe_exit(tool.returncode, words), tool.pid)
 
 
-def fork_tool(work: Callable[[], None], deadline_s: float) -> Said:
+def gdb_command(path: str = "gdb") -> list[str]:
+    """gdb that asks nobody: no init file, no questions, no downloads, no scripts of the libraries."""
+    settings = ("set debuginfod enabled off", "set auto-load no")
+    return [path, "-nx", "-batch", *(word for line in settings for word in ("-iex", line))]
+
+
+def fork_tool(work: Callable[[], None], deadline_s: float, meanwhile: Callable[[], None] = _nothing) -> Said:
     """A tool that is Python too: a copy of us has its imports behind it, and the target stands still for less long."""
+    end = time.monotonic() + deadline_s
     with _open_memory("out") as out, _open_memory("err") as err:
         pid = os.fork()
         if pid == 0:
             _work_as_tool(work, out.fileno(), err.fileno())
-        overdue = not _ends_within(pid, deadline_s)
+        meanwhile()
+        overdue = not _ends_within(pid, max(0.0, end - time.monotonic()))
         if overdue:
             os.kill(pid, signal.SIGKILL)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         output, words = _read_all(out), _read_all(err)
     if overdue:
-        return Said(b"", _add_words(f"no answer within {deadline_s:.2f} s, killed", words), pid, overdue=True)
+        return Said(b"", _add_words(f"{_NO_ANSWER} {deadline_s:.2f} s, killed", words), pid, overdue=True)
     return Said(output, _describe_exit(status, words), pid)
 
 
@@ -240,6 +273,11 @@ def _ends_within(pid: int, deadline_s: float) -> bool:
         os.close(pidfd)
 
 
+def broke_down(tool: ToolRun) -> bool:
+    """It was killed or died, as over an endless recursion; not: it was refused."""
+    return tool.error is not None and tool.error.startswith((_NO_ANSWER, _DIED))
+
+
 def _kill(tool: subprocess.Popen[bytes]) -> bytes:
     if tool.poll() is None:
         with contextlib.suppress(ProcessLookupError):
@@ -258,7 +296,7 @@ def _describe_exit(status: int, words: bytes) -> str | None:
     if status == 0:
         return None
     if status < 0:
-        return _add_words(f"died of {signal.Signals(-status).name}", words)
+        return _add_words(f"{_DIED} {signal.Signals(-status).name}", words)
     return words.decode("utf-8", "replace").strip() or f"exit status {status}"
 
 
@@ -279,6 +317,21 @@ def let_go(pid: int) -> None:
     """
     with contextlib.suppress(OSError):
         os.kill(pid, signal.SIGCONT)
+
+
+def outer_tids(pid: int) -> dict[int, int]:
+    """Thread ids as we see them, by those in the target's own pid namespace (a container), which py-spy gives.
+
+    Empty where they are the same.
+    """
+    tids = {}
+    for status in Path(f"/proc/{pid}/task").glob("*/status"):
+        with contextlib.suppress(OSError, ValueError):  # that thread has ended
+            _, _, line = status.read_text(errors="replace").partition("\nNSpid:")
+            outer, *inner = map(int, line.partition("\n")[0].split())
+            if inner:
+                tids[inner[-1]] = outer
+    return tids
 
 
 def is_stopping(pid: int) -> bool:

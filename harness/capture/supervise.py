@@ -20,8 +20,11 @@ from harness.capture.alive.looker import Look, Looker
 from harness.capture.alive.quitting import ignores_quit, pass_quit_on
 from harness.capture.alive.standstill import Standstill
 from harness.capture.channels import Channel, say
-from harness.capture.link import Link
-from harness.capture.tree import Member, Tree, read_argv
+from harness.capture.killers import Killers
+from harness.capture.link import FULL_LOOKS, HELD_DEADLINE_S, Link, is_leave
+from harness.capture.sampler import Sampler
+from harness.capture.tree import Member, Tree, note_cwd, read_argv, read_fate
+from harness.evidence.senders import ON_STALL_TERM
 
 # A scan costs what it costs on this machine; it may use this share of one core, and need not be more frequent.
 _SCAN_SHARE = 0.002
@@ -34,9 +37,12 @@ _UNHEARD_S = 3.0
 _SHORT_LIVED_S = 1.0
 _MOST_EVENTS = 256
 _TWICE_S = 2.0
+# After a crash was reported: how long its end is looked for, and how often.
+_FALL_S = 1.0
+_FALL_LOOK_S = 0.002
 # Of a look: something moves after all; nothing does; it could not be made.
 _MOVES, _LOOKED = 0, frozenset({0, 3, 10})
-_CRASHES = frozenset(
+CRASHES = frozenset(
     {
         signal.SIGSEGV,
         signal.SIGBUS,
@@ -47,6 +53,7 @@ _CRASHES = frozenset(
         signal.SIGSYS,
     }
 )
+_CORE_DUMPED = 0x80  # man 2 wait, WCOREDUMP
 _EXEC = -1  # native/harness.h
 _SIGNAL_RECORD = "struct harness_signal"
 
@@ -89,6 +96,8 @@ class Supervisor:
         self.lost_relays: list[tuple[Channel, int]] = []
         self.tree = Tree(started_ns, not_ours={channel.relay_pid for channel in channels})
         self.main = self.tree.add(pid, os.getpid())
+        self.sampler = Sampler(started_ns, self.tree.not_ours)
+        self.killers = Killers(self.tree.members, started_ns)
         self._signals_fd = signals_fd
         self._processes_fd = processes_fd
         self.link = link
@@ -99,6 +108,9 @@ class Supervisor:
         if link is not None:
             self._poll.register(link.fileno(), select.POLLIN)
         self._watch_exit(self.main)
+        self.killers.open()
+        if self.killers.fd is not None:
+            self._poll.register(self.killers.fd, select.POLLIN)
         self._scan_interval_s = _FASTEST_SCAN_S
         self._unheard_at: float | None = None
         self._kernel_tells = False
@@ -110,6 +122,8 @@ class Supervisor:
         self._slow = False
         self._quit_looks = False
         self._quit_at = -_TWICE_S
+        self._falls_until = 0.0
+        self.is_collected = False
 
     def _watch_exit(self, member: Member) -> None:
         if member.pidfd is not None:
@@ -125,24 +139,57 @@ class Supervisor:
         """Returns the status a shell would give: the exit status, or 128+N for signal N."""
         next_scan = time.monotonic()
         while True:
-            wake_at = next_scan if self._standstill is None else min(next_scan, self._standstill.due)
-            if not self._handle_events(0.0 if self._has_work else max(0.0, wake_at - time.monotonic())):
+            if not self._handle_events(self._wait_s(next_scan)):
                 self._use_idle_time()
             self._reap()
+            self._see_fate()
             if self.main.wait_status is not None:
                 self._handle_events(0.0)
+                self.sampler.finish()
                 code = os.waitstatus_to_exitcode(self.main.wait_status)
                 return code if code >= 0 else 128 - code
             self._say_if_unheard()
             if self._standstill is not None and self._standstill.is_due():
                 self._check_standstill(self._standstill)
+            if time.monotonic() >= self.sampler.due:
+                self.sampler.sample(self._living())
             if time.monotonic() >= next_scan:
                 self._scan()
                 next_scan = time.monotonic() + self._scan_interval_s
 
+    def _wait_s(self, next_scan: float) -> float:
+        now = time.monotonic()
+        if self._has_work:
+            return 0.0
+        if now < self._falls_until:
+            return _FALL_LOOK_S
+        still = next_scan if self._standstill is None else self._standstill.due
+        return max(0.0, min(next_scan, self.sampler.due, still) - now)
+
+    def _see_fate(self) -> None:
+        """A crash that was reported need not wait for the kernel to free gigabytes, if nothing else can have a say."""
+        if self.main.wait_status is not None or time.monotonic() >= self._falls_until:
+            return
+        status = read_fate(self.main.pid)
+        if status is None:
+            return
+        self._scan()
+        if self._living() == [self.main.pid]:
+            self.sampler.note_end(self.main.pid)
+            self.tree.mark_ended(self.main, status, "wait status")
+        else:
+            self._falls_until = 0.0
+
+    def collect(self) -> None:
+        """Returns when the command is gone with all it held: memory, ports, locks."""
+        if not self.is_collected:
+            os.waitpid(self.main.pid, 0)
+
+    def _living(self) -> list[int]:
+        return [pid for pid, member in self.tree.members.items() if member.ended_s is None]
+
     def _check_standstill(self, still: Standstill) -> None:
-        members = self.tree.members.values()
-        living = [member.pid for member in members if member.ended_s is None]
+        living = self._living()
         quiet_s = still.quiet_s
         output_bytes = sum(int(channel.state.bytes_in) for channel in self.channels)
         if still.sample(living, output_bytes, len(self.tree.members) - len(living)):
@@ -155,8 +202,7 @@ class Supervisor:
 
     def _start_look(self, looker: Looker, quiet_s: float | None) -> None:
         """At the command, and at those below it that lost their parents and came to us."""
-        living = [pid for pid, member in self.tree.members.items() if member.ended_s is None]
-        orphans = [pid for pid in living if pid != self.main.pid and is_child(pid)]
+        orphans = [pid for pid in self._living() if pid != self.main.pid and is_child(pid)]
         self.tree.hide(looker.start((self.main.pid, *orphans), quiet_s, not self._slow))
 
     def _finish_look(self, looker: Looker, wait_status: int) -> None:
@@ -171,10 +217,12 @@ class Supervisor:
             self._slow = True
             still.restart()
             return
-        self.stalled = still.told = True
-        if self._ends_stalled and still.is_over():
+        self.stalled, still.told = True, still.is_over()
+        if not still.told:
+            say(f"It moves again, after {quiet_s:.0f} s.")  # while the look was being told
+        elif self._ends_stalled:
             say(f"SIGTERM goes to pid {self.main.pid}, as --on-stall term says.")
-            self._note_signal(signal.SIGTERM, os.getpid(), os.getuid(), "harness run --on-stall term", passed_on=True)
+            self._note_signal(signal.SIGTERM, os.getpid(), os.getuid(), ON_STALL_TERM, passed_on=True)
 
     def end_look(self) -> None:
         """One that is under way when the command has ended."""
@@ -204,10 +252,13 @@ class Supervisor:
                 self._read_signals()
             elif fd == self._processes_fd:
                 self._read_processes(fd)
+            elif fd == self.killers.fd:
+                self.killers.read()
             elif self.link is not None and fd == self.link.fileno():
                 self._take_reports(self.link)
             else:
                 self._poll.unregister(fd)
+                self.sampler.note_end(self.tree.by_pidfd[fd].pid)
                 self.tree.note_exit(fd)
         return bool(events)
 
@@ -217,12 +268,25 @@ class Supervisor:
             connection, pid = accepted
             if pid not in self.tree.members:
                 self._scan()
-            if pid in self.tree.members:
+            record = link.receive(connection, pid) if pid in self.tree.members else None
+            if record is not None and is_leave(record):
+                self.killers.note_leave(record, self.tree.now_s())
+            elif record is not None:
                 self.end_look()  # it may hold the very process
-                for tool in link.take_report(connection, pid, self.tree.now_s()):
+                note_cwd(self.tree.members[pid])
+                if pid == self.main.pid:
+                    self._falls_until = time.monotonic() + HELD_DEADLINE_S + _FALL_S
+                for tool in link.look(record, self.tree.now_s()):
                     self.tree.hide(tool)
                 self._has_work = True
+                self._prevent_more_cores(link)
             connection.close()
+
+    def _prevent_more_cores(self, link: Link) -> None:
+        """In a storm the first ones tell what there is to tell; hundreds of cores would fill the disk."""
+        if len(link.reports) == FULL_LOOKS:
+            for pid in self._living():
+                link.needs_no_core(pid)
 
     def _read_processes(self, fd: int) -> None:
         ffi, lib = native.load()
@@ -232,6 +296,8 @@ class Supervisor:
             self._kernel_tells = True
             if event.ppid == _EXEC:
                 self.tree.note_exec(event.pid)
+                if event.pid in self.tree.members:
+                    self.sampler.read_limits(event.pid)
             elif not event.ppid:
                 self.tree.note_status(event.pid, event.status, event.time_ns)
             elif member := self.tree.note_birth(event.pid, event.ppid):
@@ -302,11 +368,16 @@ class Supervisor:
     def saw_crash(self) -> bool:
         """Some process of the tree died of a signal that nobody sends on purpose."""
         statuses = [member.wait_status for member in self.tree.members.values()]
-        return any(status is not None and status & 0x7F in _CRASHES for status in statuses)
+        return any(status is not None and status & 0x7F in CRASHES for status in statuses)
+
+    def has_cores(self) -> bool:
+        """The kernel says that it wrote a core of some process of the tree."""
+        return any((member.wait_status or 0) & _CORE_DUMPED for member in self.tree.members.values())
 
     def _reap(self) -> None:
         while True:
             try:
+                self._note_end()
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 return
@@ -320,8 +391,17 @@ class Supervisor:
                 self._replace_relay(relay, status)
                 continue
             member = self.tree.members.get(pid) or self.tree.add(pid, os.getpid())
+            self.is_collected |= member is self.main
             self.tree.mark_ended(member, status, "wait status")
             member.peak_rss_bytes = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+            self.sampler.note_usage(pid, usage.ru_utime + usage.ru_stime, member.peak_rss_bytes)
+
+    def _note_end(self) -> None:
+        """Of the one that is collected next: until then its limits can be read."""
+        if sys.platform == "linux":
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended is not None and ended.si_pid in self.tree.members:
+                self.sampler.note_end(ended.si_pid)
 
     def _replace_relay(self, channel: Channel, status: int) -> None:
         if channel.unread:

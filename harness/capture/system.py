@@ -8,33 +8,77 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.capture import cgroup
+from harness.capture import cgroup, macos_memory
+from harness.capture.killers import is_initial_namespace
 from harness.evidence.gap import Gap
+from harness.evidence.memory import Timeline
 from harness.evidence.model import KernelLine, Memory, OomCount
 
 _MOST_LINES = 200
 # The kernel log's clock is not corrected by NTP: it may be off by this share of the uptime.
 _CLOCK_DRIFT = 0.0005
+_JOURNAL_S = 3.0
+# mm/oom_kill.c, systemd-oomd: whom they killed matters even when it was not one of ours.
+_OOM_WORDS = ("oom-kill:", "Killed process ", "systemd-oomd killed", "due to memory")
 
 
 def read_kernel_lines(
-    pids: set[int], started_ns: int, path: Path = Path("/dev/kmsg")
+    pids: set[int], started_ns: int, path: Path = Path("/dev/kmsg"), namespace: Path = Path("/proc/self/ns/pid")
 ) -> tuple[tuple[KernelLine, ...], Gap | None]:
-    """Lines since the start that name one of these processes."""
+    """Lines since the start that name one of these processes, or whom the OOM killer has killed.
+
+    The kernel's pids are those of the initial namespace: elsewhere an equal number is somebody else.
+    """
+    if sys.platform == "darwin":
+        return macos_memory.read_kill_lines(started_ns)
+    if not is_initial_namespace(namespace):
+        why = "it names processes by pids that are not visible in this container"
+        return (), Gap("kernel log", why, "outside of the container: sudo dmesg --ctime | tail")
     slack_s = 5 + time.monotonic() * _CLOCK_DRIFT
     try:
-        lines = [
-            KernelLine(text, str(path))
-            for time_s, text in _read_records(path)
-            if time_s >= started_ns / 1e9 - slack_s and pids & _numbers(text)
-        ]
+        records = list(_read_records(path))
     except OSError as error:
+        if path == Path("/dev/kmsg") and (lines := read_journal(["-k"], pids, started_ns)):
+            return lines, None
         return (), Gap("kernel log", f"{path}: {error.strerror}", "sudo dmesg --ctime | tail")
-    return tuple(lines[-_MOST_LINES:]), None
+    since_s = started_ns / 1e9 - slack_s
+    lines = tuple(KernelLine(text, str(path)) for time_s, text in records if time_s >= since_s and _matters(text, pids))
+    return lines[-_MOST_LINES:], None
+
+
+def _matters(text: str, pids: set[int]) -> bool:
+    return bool(pids & _numbers(text)) or any(words in text for words in _OOM_WORDS)
+
+
+def read_daemon_lines(pids: set[int], started_ns: int) -> tuple[tuple[KernelLine, ...], Gap | None]:
+    """What earlyoom and systemd-oomd have written into the journal since the start."""
+    if shutil.which("journalctl") is None:
+        return (), Gap("OOM daemons", "there is no journal to ask", None)
+    lines = read_journal(["-t", "earlyoom", "-t", "systemd-oomd", "-t", "systemd"], pids, started_ns)
+    if lines is None:
+        return (), Gap("OOM daemons", "journalctl could not read the journal", "sudo journalctl -t earlyoom -n 20")
+    return lines, None
+
+
+def read_journal(selection: list[str], pids: set[int], started_ns: int) -> tuple[KernelLine, ...] | None:
+    """Null: it could not be read."""
+    since = int(time.time() - (time.monotonic_ns() - started_ns) / 1e9) - 1
+    command = ["journalctl", "-q", "--no-pager", "-o", "cat", "-n", str(_MOST_LINES), f"--since=@{since}", *selection]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_JOURNAL_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if done.returncode != 0:
+        return None
+    texts = done.stdout.decode("utf-8", "replace").splitlines()
+    return tuple(KernelLine(text, "journal") for text in texts if _matters(text, pids))
 
 
 def _read_records(path: Path) -> Iterator[tuple[float, str]]:
@@ -60,19 +104,23 @@ def _numbers(text: str) -> set[int]:
     return {int(number) for number in re.findall(r"\d{1,10}", text)}
 
 
-def count_oom_kills(before: dict[str, int]) -> tuple[tuple[OomCount, ...] | None, Gap | None]:
-    after = cgroup.read_oom_counts()
-    if not after:
+def count_oom_kills(timeline: Timeline) -> tuple[tuple[OomCount, ...] | None, Gap | None]:
+    if not timeline.groups:
         why = "no memory control group of this process is readable"
         return None, Gap("OOM kill counters", why, "harness doctor")
-    return tuple(OomCount(group, count - before.get(group, 0)) for group, count in after.items()), None
+    counts = (OomCount(group.path, sum(kill.kills for kill in group.oom_kills)) for group in timeline.groups)
+    return tuple(counts), None
 
 
-def read_memory() -> Memory:
+def read_memory(timeline: Timeline | None = None) -> Memory:
+    """The machine's memory and the lowest limit of the control groups, the command's own among them."""
     machine = None
     with contextlib.suppress(OSError, ValueError):
         machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    lowest = min(cgroup.read_limits(), default=None)
+    limits = cgroup.read_limits()
+    if timeline is not None:
+        limits += [(group.limit_bytes, group.limit_source or "") for group in timeline.groups if group.limit_bytes]
+    lowest = min(limits, default=None)
     if lowest is None or (machine is not None and lowest[0] >= machine):
         return Memory(machine_bytes=machine)
     return Memory(machine_bytes=machine, limit_bytes=lowest[0], limit_source=lowest[1])

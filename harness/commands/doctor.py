@@ -9,21 +9,58 @@ import argparse
 import sys
 import sysconfig
 
+import msgspec
+
 from harness import __version__
 from harness.capture.facilities import look_at_facilities
+from harness.capture.remote.look import prepare
+from harness.commands.hosts import name_place, open_there, start_agent
 from harness.commands.output import print_answer
-from harness.diagnose.health import Doctor, judge_health
+from harness.commands.targets import Asked, read_targets
+from harness.diagnose.health import Doctor, judge_health, summarize_sight
+from harness.errors import UsageError
+from harness.evidence.facility import Facility
 from harness.report.doctor import render
+
+_ANSWER_S = 60.0
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    python: str
+    facilities: tuple[Facility, ...]
 
 
 def doctor_command(arguments: argparse.Namespace) -> int:
+    asked = read_targets(arguments, bare_host=True)
+    doctor = _look_here() if asked.is_here else _look_there(asked)
+    print_answer(doctor, render, arguments.json)
+    return doctor.exit_code
+
+
+def _look_here() -> Doctor:
     facilities = look_at_facilities(sys.platform)
-    doctor = Doctor(
+    return Doctor(
         harness=__version__,
         python=sys.version.split()[0],
         platform=sysconfig.get_platform(),
         facilities=facilities,
         status=judge_health(facilities),
+        summary=summarize_sight(facilities),
     )
-    print_answer(doctor, render, arguments.json)
-    return doctor.exit_code
+
+
+def _look_there(asked: Asked) -> Doctor:
+    """What a look would have over there: py-spy is sent as it would be then."""
+    (host, *others) = asked.hosts
+    if others:
+        raise UsageError("One machine at a time.", hint=f"harness doctor {host.target()}")
+    with open_there(asked, host) as session:
+        if session.facts.python is None:
+            start_agent(session)
+        prepare(session)
+        answer = session.call("facilities", {}, _Answer, _ANSWER_S)
+        name = name_place(asked, host, host.name or "")
+    system = f"{session.facts.system} {session.facts.release} {session.facts.machine}"
+    health = judge_health(answer.facilities)
+    sight = summarize_sight(answer.facilities)
+    return Doctor(__version__, answer.python, system, answer.facilities, health, summary=sight, host=name)

@@ -82,7 +82,7 @@ def _report(pid: int, pidfd: int, link: Link, argv: tuple[str, ...], cases: str 
     from harness.capture.gather import describe_crash
     from harness.capture.surroundings import read_environment
     from harness.capture.tree import read_exit
-    from harness.commands.run import keep_case
+    from harness.commands.supervision import keep_case
     from harness.diagnose.judge import judge
     from harness.evidence.case import create_case
     from harness.evidence.model import Ending, Evidence, Process

@@ -11,18 +11,21 @@ from pathlib import Path
 from harness import __version__
 from harness.capture.channels import say
 from harness.capture.openmp.environment import find_python, take_environment_census
+from harness.commands.hosts import open_there, start_agent
 from harness.commands.output import print_answer
+from harness.commands.targets import read_targets
 from harness.diagnose.openmp import judge_openmp
 from harness.errors import UsageError
 from harness.evidence.openmp import Census
 from harness.report.openmp import render
 
-_WAYS = ("target", "modules", "wheels", "requirements")
+_WAYS = ("targets", "modules", "wheels", "requirements")
+_CENSUS_S = 60.0
 
 
 def openmp_command(arguments: argparse.Namespace) -> int:
     _refuse_mixtures(arguments)
-    if arguments.target == "fix":
+    if arguments.targets == ["fix"]:
         return _fix(arguments)
     document = judge_openmp(__version__, _take(arguments))
     print_answer(document, render, arguments.json)
@@ -30,11 +33,11 @@ def openmp_command(arguments: argparse.Namespace) -> int:
 
 
 def _refuse_mixtures(arguments: argparse.Namespace) -> None:
-    given = [name for name in _WAYS if getattr(arguments, name) is not None]
+    given = [name for name in _WAYS if getattr(arguments, name)]
     if len(given) > 1:
         raise UsageError("One place at a time: a PID, --import, --wheels or --requirements.", hint="harness openmp -h")
     changing = arguments.apply or arguments.undo or arguments.keep
-    if changing and arguments.target != "fix":
+    if changing and arguments.targets != ["fix"]:
         raise UsageError("--apply, --undo and --keep belong to fix.", hint="harness openmp fix")
     if arguments.apply and arguments.undo:
         raise UsageError("--apply and --undo exclude each other.", hint="harness openmp fix --undo")
@@ -44,10 +47,8 @@ def _refuse_mixtures(arguments: argparse.Namespace) -> None:
 
 
 def _take(arguments: argparse.Namespace) -> list[Census]:
-    if arguments.target is not None:
-        from harness.capture.openmp.live import take_census
-
-        return [take_census(_pid(arguments.target))]
+    if arguments.targets:
+        return [_take_living(arguments)]
     if arguments.wheels or arguments.requirements:
         return [_take_wheels(arguments)]
     python = find_python(arguments.python)
@@ -58,10 +59,21 @@ def _take(arguments: argparse.Namespace) -> list[Census]:
     return [take_environment_census(python)]
 
 
-def _pid(word: str) -> int:
-    if not word.isdigit():
-        raise UsageError(f"{word!r} is neither a process id nor fix.", hint="harness openmp --help")
-    return int(word)
+def _take_living(arguments: argparse.Namespace) -> Census:
+    from harness.capture.openmp.live import take_census
+
+    for word in arguments.targets:
+        if not word.isdigit() and ":" not in word:
+            raise UsageError(f"{word!r} is neither a process id nor fix.", hint="harness openmp --help")
+    asked = read_targets(arguments)
+    ((host, pids),) = asked.hosts.items()
+    if len(pids) != 1:
+        raise UsageError("Which process is meant?", hint=f"harness ps {host.target()}".rstrip())
+    if not asked.is_far(host):
+        return take_census(pids[0])
+    with open_there(asked, host) as session:
+        start_agent(session)
+        return session.call("census", {"pid": pids[0]}, Census, _CENSUS_S)
 
 
 def _modules(words: str) -> list[str]:

@@ -1,19 +1,49 @@
-"""`harness ps`: the Python processes of this machine, and the command that looks at one of them."""
+"""`harness ps`: the Python processes of this machine or of others, and the command that looks at one of them."""
 
 from __future__ import annotations
 
 import argparse
+import os
+
+import msgspec
 
 from harness import __version__
 from harness.capture.alive.processes import list_python_processes
+from harness.capture.remote.place import Host
+from harness.commands.hosts import ask_hosts, list_there, name_place, open_there, start_agent
 from harness.commands.output import print_answer
-from harness.evidence.processes import ProcessTable
-from harness.report.ps import render_ps
+from harness.commands.targets import Asked, read_targets
+from harness.evidence.processes import ProcessRow, ProcessTable, find_busiest
+from harness.report.ps import render_ps, render_whole
 
 _LOOK_S = 0.3
 
 
 def ps_command(arguments: argparse.Namespace) -> int:
-    table = ProcessTable(__version__, None, _LOOK_S, tuple(list_python_processes(arguments.match, _LOOK_S)))
-    print_answer(table, render_ps, arguments.json)
+    asked = read_targets(arguments, bare_host=True)
+    if asked.is_here:
+        table = ProcessTable(__version__, None, _LOOK_S, tuple(list_python_processes(asked.match, _LOOK_S)))
+    else:
+        table = _list_hosts(asked)
+    print_answer(table, render_ps if os.isatty(1) else render_whole, arguments.json)
     return 0
+
+
+def _list_hosts(asked: Asked) -> ProcessTable:
+    found, unseen = ask_hosts(asked, lambda host, name: _list(asked, host, name))
+    rows = tuple(row for some in found.values() for row in some)
+    several = len(asked.hosts) > 1
+    (first, *_) = asked.hosts
+    host = None if several else name_place(asked, first, first.name or "here")
+    busiest = find_busiest(rows)
+    address = next((asked.address(host) for host, some in found.items() if busiest in some), "{pid}")
+    return ProcessTable(__version__, host, _LOOK_S, rows, tuple(unseen), address)
+
+
+def _list(asked: Asked, host: Host, name: str) -> list[ProcessRow]:
+    if not asked.is_far(host):
+        return list_python_processes(asked.match, _LOOK_S)
+    with open_there(asked, host) as session:
+        start_agent(session)
+        rows = list_there(session, asked.match).rows
+    return [msgspec.structs.replace(row, host=name) for row in rows]

@@ -1,36 +1,30 @@
 """`harness run`: supervise, and if the command did not end well, judge and report.
 
-What judges and reports is imported only when there is something to report: a command that ends well costs little.
+Everything it says is on stderr: stdout belongs to the command.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.capture.alive.quitting import is_asked_by_key, quit_ignored
-from harness.capture.cgroup import read_oom_counts
-from harness.capture.channels import hold_closed_descriptors, open_channels, say, settle
-from harness.capture.injection import link_variables, why_not
-from harness.capture.launch import find_command, open_processes, open_signals, spawn, stop_following
-from harness.capture.link import Link
+from harness.capture.alive.quitting import is_asked_by_key
+from harness.capture.channels import hold_closed_descriptors, say
+from harness.capture.launch import find_command
 from harness.capture.supervise import Supervisor
 from harness.commands.durations import parse_duration
+from harness.commands.supervision import Job, judge_case, keep_case, supervise
 from harness.errors import UsageError
 from harness.evidence import case as cases
 
 if TYPE_CHECKING:
     from harness.diagnose.verdict import Document
-    from harness.evidence.model import Evidence
 
 _HIDES_THE_FAULT = "KMP_DUPLICATE_LIB_OK"
-# After a failure, what outlives the command (a resource tracker) gets this long for its last words.
-_LAST_WORDS_S = 0.3
 
 
 def run_command(arguments: argparse.Namespace) -> int:
@@ -45,42 +39,30 @@ def run_command(arguments: argparse.Namespace) -> int:
     started_ns = time.monotonic_ns()
     case, moved = cases.create_case(arguments.cases, argv, started_ns)
     _warn(moved)
-    oom_before = read_oom_counts()
-    try:
-        channels = open_channels(closed)
-        for channel in channels:
-            channel.start_relay(case)
-        signals_fd, processes_fd = open_signals(), open_processes()
-        link, no_link = _open_link(path, arguments.inject)
-        variables = link_variables(link.path, arguments.inject) if link else {}
-        with quit_ignored() if quit_looks else contextlib.nullcontext():
-            pid = spawn(path, argv, channels, variables)
-    except BaseException:
-        cases.remove_case(case)
-        raise
-    supervisor = Supervisor(pid, channels, case, started_ns, signals_fd, processes_fd, link)
-    look = _make_look(arguments, case, channels[-1].name)
-    ends_stalled = arguments.on_stall == "term"
-    supervisor.watch_standstill(look, stall_after_s, ends_stalled=ends_stalled, quit_looks=quit_looks)
-    status = supervisor.follow()
-    supervisor.end_look()
-    stop_following()
-    settle(channels, at_least_s=_LAST_WORDS_S if status else 0.0)
-    if link:
-        link.close()
-    noteworthy = bool(status) or supervisor.saw_crash() or _has_stalled(supervisor)
+
+    def prepare(supervisor: Supervisor) -> None:
+        look = _make_look(arguments, case, supervisor.channels[-1].name)
+        ends_stalled = arguments.on_stall == "term"
+        supervisor.watch_standstill(look, stall_after_s, ends_stalled=ends_stalled, quit_looks=quit_looks)
+
+    job = Job(argv, path, case, started_ns, closed, arguments.inject, arguments.core, quit_looks)
+    done = supervise(job, prepare)
+    noteworthy = bool(done.status) or done.supervisor.saw_crash() or _has_stalled(done.supervisor)
     if noteworthy or arguments.keep or arguments.verdict:
-        evidence = _gather(supervisor, argv, oom_before, no_link)
-        document = _judge(evidence, case)
+        evidence = done.gather()
+        document = judge_case(evidence, case)
         kept = keep_case(case, evidence, document, argv, started_ns)
         open_line = any(
             transcript.parts and transcript.parts[-1].unfinished for transcript in evidence.transcripts[-1:]
         )
         kept = kept and (noteworthy or arguments.keep)
         _report(document if kept else _without_case(document), arguments, left_a_line_open=open_line)
+    else:
+        done.drop_cores()
     if not (noteworthy or arguments.keep):
         cases.remove_case(case)
-    return status
+    done.let_go()
+    return done.status
 
 
 def _read_stall_options(arguments: argparse.Namespace) -> float | None:
@@ -116,45 +98,6 @@ def _warn(moved: str | None) -> None:
         )
 
 
-def _open_link(path: str, inject: str) -> tuple[Link | None, str | None]:
-    """The link, or why there is none."""
-    if inject == "none":
-        return None, "--inject none was asked for"
-    trouble = why_not(path)
-    return (None, trouble) if trouble else (Link(), None)
-
-
-def _gather(supervisor: Supervisor, argv: list[str], oom_before: dict[str, int], no_link: str | None) -> Evidence:
-    from harness.capture.gather import gather
-
-    return gather(supervisor, argv, oom_before, no_link)
-
-
-def _judge(evidence: Evidence, case: Path) -> Document:
-    from harness.diagnose.judge import judge
-
-    return judge(evidence, str(case))
-
-
-def keep_case(case: Path, evidence: Evidence, document: Document, argv: list[str], started_ns: int) -> bool:
-    """Writes the case. A full disk costs the case, never the report."""
-    import msgspec
-
-    from harness.report.text import render
-
-    try:
-        facts = msgspec.structs.replace(evidence, transcripts=())  # they are the kept files themselves
-        cases.write_file(case / "evidence.json", msgspec.json.encode(facts))
-        cases.write_file(case / "verdict.json", msgspec.json.encode(document))
-        cases.write_file(case / "report.txt", render(document, width=110, color=False).encode())
-        cases.mark_case(case, argv, started_ns, complete=True)
-        cases.prune_cases(case.parent)
-    except OSError as error:
-        say(f"The case could not be kept in {case}: {error.strerror}. The report follows. To make room: df {case}")
-        return False
-    return True
-
-
 def _without_case(document: Document) -> Document:
     import msgspec
 
@@ -174,7 +117,7 @@ def _report(document: Document, arguments: argparse.Namespace, *, left_a_line_op
             say(f"The verdict could not be written to {arguments.verdict}: {error.strerror}.{instead}")
     if document.verdict.kind == "clean" and not document.verdict.against:
         return
-    text = verdict_line(document) + "\n" if arguments.quiet else render(document, **look_of(2))
+    text = verdict_line(document) + "\n" if arguments.quiet else render(document, **look_of(2), terminal=os.isatty(2))
     if left_a_line_open:
         text = "\n" + text
     try:

@@ -14,7 +14,7 @@ import msgspec
 
 from harness.capture.alive.look import take_look
 from harness.capture.channels import say
-from harness.capture.stacks import run_tool
+from harness.capture.stacks import gdb_command, run_tool
 from harness.diagnose.living import judge_living
 from harness.diagnose.verdict import Document
 from harness.errors import EXIT_COULD_NOT_LOOK, HarnessError
@@ -52,7 +52,7 @@ def look_at_job(asked: Asked, case: Path, channel: str) -> int:
         return MOVES
     moves, stall = document.verdict.kind == "progressing", asked.quiet_s is not None
     if stall and not moves:
-        document = _keep(look, document, case)
+        document = keep_look(look, document, case)
     if asked.tell_if_moving or not (moves and stall):
         _tell(asked, document, _leaves_line_open(case, channel), short=asked.only_line or (moves and stall))
     if asked.write_core and stall and not moves:
@@ -69,7 +69,7 @@ def _open(asked: Asked) -> str:
 
 
 def _tell(asked: Asked, document: Document, line_is_open: bool, *, short: bool) -> None:
-    text = verdict_line(document) + "\n" if short else render(document, **look_of(2))
+    text = verdict_line(document) + "\n" if short else render(document, **look_of(2), terminal=os.isatty(2))
     reason = "" if asked.quiet_s is None else f"harness: Nothing outside has changed for {asked.quiet_s:.0f} s.\n"
     try:
         os.write(2, (("\n" if line_is_open else "") + reason + text).encode())
@@ -85,7 +85,7 @@ def _leaves_line_open(case: Path, channel: str) -> bool:
     return bool(parts and parts[-1].unfinished)
 
 
-def _keep(look: Look, document: Document, case: Path) -> Document:
+def keep_look(look: Look, document: Document, case: Path) -> Document:
     """With its case, if that could be written: a full disk costs the files, never the report."""
     number = 1 + len(list(case.glob("stall*.json")))
     suffix = "" if number == 1 else f"-{number}"
@@ -121,9 +121,7 @@ def _why_no_core(pid: int, case: Path) -> str | None:
 
 def _ask_gdb(pid: int, path: Path) -> str | None:
     """Its words when it failed. It holds the process while it writes; killed, it lets go."""
-    settings = ("set debuginfod enabled off", "set auto-load no")
-    command = ["gdb", "-nx", "-batch", *(word for line in settings for word in ("-iex", line)), "-p", str(pid)]
-    said = run_tool([*command, "-ex", f"generate-core-file {path}"], _CORE_S)
+    said = run_tool([*gdb_command(), "-p", str(pid), "-ex", f"generate-core-file {path}"], _CORE_S)
     if path.exists() and said.error is None:
         path.chmod(0o600)
         return None

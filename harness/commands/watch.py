@@ -7,22 +7,32 @@ the standstill has doubled, to see what moves in memory only.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shlex
+import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from harness.capture.alive.look import take_look
 from harness.capture.alive.watching import Watched, Watching
-from harness.commands.attach import find_targets
+from harness.capture.channels import say
+from harness.capture.remote.look import prepare, take_remote_look
+from harness.capture.remote.place import Host
+from harness.capture.remote.watching import RemoteWatched, RemoteWatching
 from harness.commands.durations import parse_duration
+from harness.commands.hosts import ask_hosts, find_here, find_there, label_look, open_there
 from harness.commands.ps import ps_command
+from harness.commands.targets import Asked, read_targets
 from harness.diagnose.living import judge_living
+from harness.diagnose.memory import judge_memory
 from harness.diagnose.stalling import Pace
-from harness.diagnose.verdict import Document
-from harness.errors import EXIT_FAULT, EXIT_INCONCLUSIVE, EXIT_INTERRUPTED, HarnessError
+from harness.diagnose.verdict import Document, MemoryUse
+from harness.errors import EXIT_COULD_NOT_LOOK, EXIT_FAULT, EXIT_INCONCLUSIVE, EXIT_INTERRUPTED, HarnessError
+from harness.evidence.alive import Look
 from harness.evidence.model import Ending
 from harness.report.text import look_of
 from harness.report.watch import WatchEvent, render_event, render_sight
@@ -31,34 +41,62 @@ _FASTEST_S, _SLOWEST_S, _RARE_S = 1.0, 2.0, 10.0
 _LOOK_S = 5.0
 _SHORTEST_LOOK_S = 2.0
 _CORE_DUMPED = 0x80
+_WORST = (0, EXIT_INCONCLUSIVE, EXIT_COULD_NOT_LOOK, EXIT_FAULT, EXIT_INTERRUPTED)
+_Target = Watched | RemoteWatched
+_Followed = Watching | RemoteWatching
+_Take = Callable[[Sequence[int], float], Look]
 
 
 def watch_command(arguments: argparse.Namespace) -> int:
-    pids = find_targets(arguments)
-    if not pids:
+    asked = read_targets(arguments)
+    if not asked.names_processes:
         return ps_command(arguments)
     asked_s = None if arguments.stall_after is None else parse_duration(arguments.stall_after)
     fastest_s = _FASTEST_S if asked_s is None else min(_FASTEST_S, asked_s / 8)
-    watching = Watching(pids, fastest_s, _SLOWEST_S if asked_s is None else min(_SLOWEST_S, asked_s / 4))
-    watch = _Watch(watching, asked_s, _Screen(arguments.json))
+    speed = fastest_s, _SLOWEST_S if asked_s is None else min(_SLOWEST_S, asked_s / 4)
+    screen = _Screen(arguments.json, several=len(asked.hosts) > 1)
+
+    def follow(host: Host, name: str) -> int:
+        with _watching(asked, host, name, speed) as (watching, look):
+            return _Watch(watching, asked_s, screen, look, name if asked.is_far(host) else None).run()
+
     try:
-        return watch.follow()
+        answers, unseen = ask_hosts(asked, follow, quietly=True)
     except KeyboardInterrupt:
-        watch.leave()
+        screen.left.set()  # several hosts, each followed by a thread of its own
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         return 0  # the reader has what it wanted
-    finally:
-        watching.close()
+    for gap in unseen:
+        say(f"{gap.what}: {gap.why}")
+    return max([*answers.values(), *(EXIT_COULD_NOT_LOOK for _ in unseen)], key=_WORST.index)
+
+
+@contextlib.contextmanager
+def _watching(asked: Asked, host: Host, name: str, speed: tuple[float, float]) -> Iterator[tuple[_Followed, _Take]]:
+    """What is followed, and how it is looked at when it stands still."""
+    if not asked.is_far(host):
+        watching = Watching(find_here(asked.hosts.get(host, []), asked.match), *speed)
+        try:
+            yield watching, take_look
+        finally:
+            watching.close()
+        return
+    with open_there(asked, host) as session:
+        prepare(session)
+        there = RemoteWatching(session, find_there(session, asked, host), *speed)
+        yield there, lambda pids, for_s: label_look(take_remote_look(session, pids, for_s), asked, host, name)
 
 
 class _Screen:
     """Where events go: JSON lines, plain lines, or lines above a few that a terminal redraws."""
 
-    def __init__(self, as_json: bool) -> None:
+    def __init__(self, as_json: bool, several: bool) -> None:
         self._as_json = as_json
-        self.live = os.isatty(1) and not as_json and os.environ.get("TERM", "dumb") != "dumb"
+        self.live = os.isatty(1) and not as_json and not several and os.environ.get("TERM", "dumb") != "dumb"
         self._drawn = 0
+        self._turn = threading.Lock()  # each host is followed by a thread
+        self.left = threading.Event()
 
     def tell(self, event: WatchEvent) -> None:
         text = msgspec.json.encode(event) + b"\n" if self._as_json else render_event(event, **look_of(1)).encode()
@@ -66,7 +104,7 @@ class _Screen:
 
     def draw(self, lines: list[str]) -> None:
         """Never more than the terminal shows: what has scrolled away cannot be redrawn."""
-        lines = lines[: max(1, os.get_terminal_size(1).lines - 1)]
+        lines = lines[: max(1, (os.get_terminal_size(1).lines or 24) - 1)]
         self._write(self._erase() + "".join(f"{line}\n" for line in lines).encode())
         self._drawn = len(lines)
 
@@ -75,8 +113,9 @@ class _Screen:
         return f"\x1b[{drawn}A\x1b[J".encode() if drawn else b""
 
     def _write(self, data: bytes) -> None:
-        while data:
-            data = data[os.write(1, data) :]
+        with self._turn:
+            while data:
+                data = data[os.write(1, data) :]
 
 
 class _Course:
@@ -90,13 +129,23 @@ class _Course:
 
 
 class _Watch:
-    def __init__(self, watching: Watching, asked_s: float | None, screen: _Screen) -> None:
+    def __init__(
+        self, watching: _Followed, asked_s: float | None, screen: _Screen, look: _Take, host: str | None
+    ) -> None:
         self._watching = watching
+        self._take_look, self._host = look, host
         self._screen = screen
         self._courses = {
             pid: _Course(Pace(watching.now_s(), asked_s, one.last_output_s() or 0.0))
             for pid, one in watching.targets.items()
         }
+
+    def run(self) -> int:
+        try:
+            return self.follow()
+        except KeyboardInterrupt:
+            self.leave()
+            return EXIT_INTERRUPTED
 
     def follow(self) -> int:
         """Until all have ended; the exit status."""
@@ -111,6 +160,8 @@ class _Watch:
                 self._consider()
                 self._draw()
                 next_s = self._watching.now_s() + self._interval_s()
+            if self._screen.left.is_set():
+                raise KeyboardInterrupt
         return max(map(_exit_code_of, self._watching.targets.values()))
 
     def _interval_s(self) -> float:
@@ -127,11 +178,11 @@ class _Watch:
         if still := [one for one in self._watching.living() if self._is_due(one)]:
             self._look(still)
 
-    def _is_due(self, one: Watched) -> bool:
+    def _is_due(self, one: _Target) -> bool:
         course, now_s = self._courses[one.pid], self._watching.now_s()
         return course.pace.is_over(now_s) and course.pace.quiet_s(now_s) >= course.look_again_s
 
-    def _note_movement(self, one: Watched, course: _Course) -> None:
+    def _note_movement(self, one: _Target, course: _Course) -> None:
         quiet_s = course.pace.note_movement(self._watching.now_s())
         what = ", ".join(dict.fromkeys(counter.name for counter in one.moving))
         if course.stalled:
@@ -140,7 +191,7 @@ class _Watch:
             self._tell(one, "moves", what)
         course.moved, course.stalled, course.slow, course.look_again_s = True, False, False, 0.0
 
-    def _look(self, still: list[Watched]) -> None:
+    def _look(self, still: list[_Target]) -> None:
         """One look for all that stand still: what one of them waits for may be another."""
         for one in still:
             course = self._courses[one.pid]
@@ -148,7 +199,7 @@ class _Watch:
         self._draw("  looks at what stands still …")
         shortest_s = min(self._courses[one.pid].pace.threshold_s for one in still)
         try:
-            look = take_look([one.pid for one in still], min(_LOOK_S, max(_SHORTEST_LOOK_S, shortest_s)))
+            look = self._take_look([one.pid for one in still], min(_LOOK_S, max(_SHORTEST_LOOK_S, shortest_s)))
         except HarnessError as error:
             for one in still:
                 self._note_stall(one, self._courses[one.pid], f", and it could not be looked at: {error}", None)
@@ -157,7 +208,7 @@ class _Watch:
             if one.pid in look.targets:
                 self._judge(one, self._courses[one.pid], judge_living(look, one.pid))
 
-    def _judge(self, one: Watched, course: _Course, document: Document) -> None:
+    def _judge(self, one: _Target, course: _Course, document: Document) -> None:
         if document.outcome.state == "gone":
             return  # the end is told when the kernel tells it
         course.last = document
@@ -166,14 +217,14 @@ class _Watch:
         else:
             self._note_stall(one, course, "", document)
 
-    def _note_stall(self, one: Watched, course: _Course, trouble: str, document: Document | None) -> None:
+    def _note_stall(self, one: _Target, course: _Course, trouble: str, document: Document | None) -> None:
         if course.stalled or one.is_gone():
             return
         course.stalled = True
         quiet_s = course.pace.quiet_s(self._watching.now_s())
         self._tell(one, "stall", f"nothing has moved for {quiet_s:.0f} s{trouble}", verdict=document)
 
-    def _note_slow(self, one: Watched, course: _Course, document: Document) -> None:
+    def _note_slow(self, one: _Target, course: _Course, document: Document) -> None:
         quiet_s = course.pace.note_movement(self._watching.now_s())
         course.look_again_s = 0.0
         if course.stalled:
@@ -184,7 +235,7 @@ class _Watch:
             self._tell(one, "slow", text, verdict=document)
         course.stalled, course.slow = False, True
 
-    def _tell_end(self, one: Watched) -> None:
+    def _tell_end(self, one: _Target) -> None:
         ending = None if one.wait_status is None else Ending.from_wait_status(one.wait_status)
         if ending is None:
             text = "ended, status not visible to us"
@@ -193,7 +244,9 @@ class _Watch:
         else:
             core = ", core dumped" if (one.wait_status or 0) & _CORE_DUMPED else ""
             kernel = self._watching.kernel_lines(one.pid)[-1:]
-            text = "; ".join([f"ended by {ending.signame}{core}", *(f"the kernel said: {line}" for line in kernel)])
+            sender = self._tell_sender(one, ending)
+            told = (f"the kernel said: {line}" for line in kernel)
+            text = "; ".join([f"ended by {ending.signame}{core}{sender}", *told])
         self._tell(
             one,
             "ended",
@@ -201,18 +254,28 @@ class _Watch:
             exit_code=ending and ending.exit_code,
             signal=ending and ending.signame,
             source=one.how_seen,
+            memory=_judge_memory(one),
         )
+
+    def _tell_sender(self, one: _Target, ending: Ending) -> str:
+        sent = None if ending.signo is None else self._watching.sender_of(one.pid, ending.signo)
+        if sent is None:
+            return ""
+        if sent.sender_pid is None:
+            return ", sent by the kernel"
+        return f", sent by process {sent.sender_pid} ({sent.sender or 'gone before its command line could be read'})"
 
     def leave(self) -> None:
         for one in self._watching.living():
             self._tell(one, "left", "you left, it runs on")
 
-    def _tell(self, one: Watched, event: Any, text: str, **more: Any) -> None:
+    def _tell(self, one: _Target, event: Any, text: str, **more: Any) -> None:
         pace, now_s = self._courses[one.pid].pace, self._watching.now_s()
         told = WatchEvent(
             event=event,
             at=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             pid=one.pid,
+            host=self._host,
             text=text,
             watched_s=round(now_s, 3),
             quiet_s=round(pace.quiet_s(now_s), 3),
@@ -227,13 +290,21 @@ class _Watch:
             return
         width, lines = look_of(1)["width"], []
         for one in self._watching.living():
+            one.look_at_lines(self._watching.now_s())
             course = self._courses[one.pid]
             quiet_s = course.pace.quiet_s(self._watching.now_s())
-            lines += render_sight(one.describe(), quiet_s, course.pace.tell(), course.last, width=width)
+            lines += render_sight(
+                one.describe(), quiet_s, course.pace.tell(), course.last, memory=_judge_memory(one), width=width
+            )
         self._screen.draw(lines if note is None else [*lines, note])
 
 
-def _exit_code_of(one: Watched) -> int:
+def _judge_memory(one: _Target) -> MemoryUse | None:
+    timeline = one.timeline()
+    return None if timeline is None else judge_memory(timeline)
+
+
+def _exit_code_of(one: _Target) -> int:
     """0 ended well, 10 otherwise; 11 nobody saw how."""
     if one.wait_status is None:
         return EXIT_INCONCLUSIVE

@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 
 from harness.diagnose.matching import Finding
+from harness.diagnose.oom import weigh_oom
 from harness.diagnose.openmp import FLAG, rule
 from harness.diagnose.reading import Reading
 from harness.diagnose.verdict import Hypothesis
 from harness.evidence.model import Statement
 
-_GIB = 1024**3
 _TRACKER = re.compile(r"resource_tracker: There appear to be \d+ leaked")
 _THREAD_VARIABLES = re.compile(r"(OMP|MKL|OPENBLAS|VECLIB|NUMEXPR|BLIS)_(MAXIMUM_)?NUM_THREADS|KMP_\w+")
 _RUNTIME_LOADERS = frozenset(
@@ -22,7 +22,7 @@ _RUNTIME_LOADERS = frozenset(
 
 
 def weigh(kind: str, finding: Finding, reading: Reading) -> tuple[Hypothesis, ...]:
-    rows = [_oom(kind, finding, reading), _exception(kind, reading), _openmp(kind, reading)]
+    rows = [weigh_oom(kind, finding, reading), _exception(kind, reading), _openmp(kind, reading)]
     if reading.last_words(_TRACKER):
         because = "the warning comes from the resource tracker that outlived a hard death: a consequence"
         rows.append(Hypothesis("leaked semaphores", "ruled-out", because))
@@ -51,30 +51,6 @@ def _too_late(setting: Statement, loader: Statement) -> str:
         f"{name}:{setting.line} sets it after {name}:{loader.line} imported {loader.imports}, "
         "and the runtime reads it once, when it is loaded: it had no effect"
     )
-
-
-def _oom(kind: str, finding: Finding, reading: Reading) -> Hypothesis | None:
-    if kind == "oom-kill":
-        return Hypothesis("oom-kill", "supported", finding.grounds[0].fact)
-    if reading.signame is None:
-        return Hypothesis("oom-kill", "ruled-out", "it ended by itself; the OOM killer sends SIGKILL")
-    peak = _peak_memory(reading)
-    if reading.signame != "SIGKILL":
-        return Hypothesis("oom-kill", "ruled-out", f"it died of {reading.signame}, not of SIGKILL{peak}")
-    evidence = reading.evidence
-    blind = [gap.what for gap in evidence.gaps if gap.what in ("kernel log", "OOM kill counters")]
-    if evidence.oom_kills is None or blind:
-        return Hypothesis("oom-kill", "open", f"could not look at: {', '.join(blind) or 'OOM kill counters'}{peak}")
-    return Hypothesis("oom-kill", "ruled-out", f"no oom_kill event in its control groups, no kernel line{peak}")
-
-
-def _peak_memory(reading: Reading) -> str:
-    culprit = next((process for process in reading.evidence.processes if process.pid == reading.culprit.pid), None)
-    memory = reading.evidence.memory
-    limit = memory.limit_bytes or memory.machine_bytes
-    if culprit is None or culprit.peak_rss_bytes is None or limit is None:
-        return ""
-    return f"; peak memory {culprit.peak_rss_bytes / _GIB:.2f} of {limit / _GIB:.1f} GiB"
 
 
 def _exception(kind: str, reading: Reading) -> Hypothesis | None:

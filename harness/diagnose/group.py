@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from harness import __version__
 from harness.diagnose.alive import exit_code_of
-from harness.diagnose.living import find_odd_one, grow_tree, judge_living
+from harness.diagnose.living import find_odd_one, grow_tree, judge_living, list_ranks
 from harness.diagnose.tree import Stack, tell_who
 from harness.diagnose.verdict import Document, Node, Outlier
 from harness.errors import EXIT_COULD_NOT_LOOK, EXIT_FAULT, EXIT_INCONCLUSIVE
-from harness.evidence.alive import Look
+from harness.evidence.alive import LivingProcess, Look
 from harness.evidence.gap import Gap
 
 _WORST_FIRST = (EXIT_FAULT, EXIT_COULD_NOT_LOOK, EXIT_INCONCLUSIVE, 0)
@@ -26,16 +29,24 @@ class Group(Struct, frozen=True):
     outlier: Outlier | None
     gaps: tuple[Gap, ...] = ()
     schema: str = "harness.group/1"
+    case: str | None = None
 
 
-def judge_group(look: Look) -> Group:
+def judge_group(*looks: Look, unseen: Sequence[Gap] = ()) -> Group:
+    """One look for each host. `unseen`: the hosts that could not be looked at."""
+    merged = [replace(look, elsewhere=_ranks_elsewhere(looks, look)) for look in looks]
+    processes = [process for look in merged for process in look.processes]
     return Group(
-        harness=look.harness,
-        targets=tuple(judge_living(look, pid) for pid in look.targets),
-        tree=grow_tree(look.processes),
-        outlier=find_odd_one(look, look.processes),
-        gaps=look.gaps,
+        harness=__version__,
+        targets=tuple(judge_living(look, pid) for look in merged for pid in look.targets),
+        tree=grow_tree(processes),
+        outlier=find_odd_one(merged, processes),
+        gaps=(*(gap for look in looks for gap in look.gaps), *unseen),
     )
+
+
+def _ranks_elsewhere(looks: Sequence[Look], here: Look) -> tuple[LivingProcess, ...]:
+    return tuple(process for look in looks if look is not here for process in list_ranks(look.processes))
 
 
 class Shared(NamedTuple):
@@ -60,12 +71,13 @@ def share_verdicts(group: Group) -> list[Shared]:
 
 def _name(document: Document) -> Stack:
     rank = document.target.rank
-    return Stack((), f"pid {document.target.pid}", int(rank) if rank and rank.isdigit() else None)
+    number = int(rank) if rank and rank.isdigit() else None
+    return Stack((), f"pid {document.target.pid}", number, document.target.host)
 
 
 def exit_code_of_group(group: Group) -> int:
     """The worst of the targets. One that could not be looked at is worse than one that is undecided."""
     codes = {exit_code_of(document) for document in group.targets}
-    if any(gap.what.startswith("process ") for gap in group.gaps):
+    if any(gap.what.startswith(("process ", "host ")) for gap in group.gaps):
         codes.add(EXIT_COULD_NOT_LOOK)
     return next((code for code in _WORST_FIRST if code in codes), 0)

@@ -10,9 +10,10 @@ from typing import Literal
 from msgspec import Struct
 
 from harness.errors import EXIT_FAULT, EXIT_INCONCLUSIVE
-from harness.evidence.facility import Facility
+from harness.evidence.facility import Facility, State
 
 DOCTOR_SCHEMA = "harness.doctor/1"
+_STATES: tuple[State, ...] = ("yes", "no", "unknown")
 Health = Literal["works", "degraded", "cannot-capture"]
 
 
@@ -24,12 +25,40 @@ class Doctor(Struct, frozen=True):
     platform: str
     facilities: tuple[Facility, ...]
     status: Health
+    summary: str = ""
     schema: str = DOCTOR_SCHEMA
+    host: str | None = None
 
     @property
     def exit_code(self) -> int:
         """0 everything works; 11 something is missing or could not be checked; 10 nothing can be captured."""
         return {"works": 0, "degraded": EXIT_INCONCLUSIVE, "cannot-capture": EXIT_FAULT}[self.status]
+
+
+# What each row lets harness see. Rows that describe the machine are not sights.
+_SIGHTS = {
+    "injection": "crashes with their stacks",
+    "ptrace, harness run": "stacks of what it starts",
+    "ptrace, running jobs": "stacks of running jobs",
+    "exit statuses": "how every process of a job ended",
+    "OOM kill counters": "OOM kills",
+    "kernel log": "the kernel's own words",
+    "killers": "who sent a SIGKILL",
+    "core destination": "cores",
+    "others' processes": "other users' processes",
+    "crash reports": "the system's crash reports",
+}
+
+
+def summarize_sight(facilities: tuple[Facility, ...]) -> str:
+    """One line: what harness can and cannot see here."""
+    told = {state: [_SIGHTS[f.name] for f in facilities if f.state == state and f.name in _SIGHTS] for state in _STATES}
+    parts = [f"sees {', '.join(told['yes'])}" if told["yes"] else "sees nothing"]
+    if told["no"]:
+        parts.append(f"cannot see {', '.join(told['no'])}")
+    if told["unknown"]:
+        parts.append(f"may not see {', '.join(told['unknown'])}")
+    return f"Here harness {'; it '.join(parts)}."
 
 
 def judge_health(facilities: tuple[Facility, ...]) -> Health:

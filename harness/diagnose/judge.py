@@ -12,9 +12,12 @@ from harness.diagnose.address import fault_address, name_si_code
 from harness.diagnose.blame import Blame, blame, describe_thread
 from harness.diagnose.culprit import CRASH_SIGNALS, role_of
 from harness.diagnose.differential import weigh
+from harness.diagnose.killers import ground_sender, is_sent_by_process, list_looked_at, tell_sender
 from harness.diagnose.kinds import KINDS
 from harness.diagnose.lastwords import innermost_user_frame
+from harness.diagnose.limits import Named, name_full_disk, name_memory_limit, name_resource_limit
 from harness.diagnose.matching import Finding, Kind, match
+from harness.diagnose.memory import judge_memory
 from harness.diagnose.openmp import FLAG, describe, list_copies, tell_collision
 from harness.diagnose.reading import Reading
 from harness.diagnose.upstream import find_upstream
@@ -31,6 +34,7 @@ from harness.diagnose.verdict import (
     Target,
     Verdict,
 )
+from harness.evidence.crash import Crash
 from harness.evidence.gap import Gap
 from harness.evidence.model import Evidence, Part, Process
 from harness.evidence.openmp import Census
@@ -52,6 +56,7 @@ def judge(evidence: Evidence, case: str | None = None) -> Document:
         progress=_progress(finding, reading),
         gaps=(*evidence.gaps, *_missing(kind, reading)),
         openmp=_runtimes(reading),
+        memory=judge_memory(evidence.timeline),
     )
 
 
@@ -72,6 +77,7 @@ def _outcome(reading: Reading) -> Outcome:
         signal=signame,
         si_code=name_si_code(crash.signo, crash.si_code) if crash else None,
         fault_address=fault_address(crash) if crash else None,
+        core=next((core.path for core in reading.evidence.cores if core.pid == reading.culprit.pid), None),
         duration_s=round(reading.evidence.duration_s, 3),
     )
 
@@ -95,6 +101,8 @@ def _verdict(kind: Kind, finding: Finding, reading: Reading) -> Verdict:
         grounds=(
             *culprit.grounds,
             *finding.grounds,
+            *_limit_grounds(kind, finding, reading),
+            *_sender_grounds(kind, finding, reading),
             *_crash_grounds(reading),
             *_python_ground(reading),
             *_runtime_grounds(kind, reading),
@@ -102,10 +110,15 @@ def _verdict(kind: Kind, finding: Finding, reading: Reading) -> Verdict:
         ),
         against=_against(finding, reading),
         upstream=find_upstream(kind.name, reading),
-        remedies=tuple(_fill_in(remedy, reading) for remedy in kind.remedies if not reading.is_sent),
+        remedies=() if _is_known_sent(reading) else tuple(_fill_in(remedy, reading) for remedy in kind.remedies),
         next=kind.next.replace("{python}", _python(reading)) if kind.next else None,
         fault=_fault(reading),
     )
+
+
+def _is_known_sent(reading: Reading) -> bool:
+    """Somebody ended it on purpose, and is named: there is nothing to repair here."""
+    return reading.is_sent or (reading.signame == "SIGKILL" and is_sent_by_process(reading))
 
 
 def _python(reading: Reading) -> str:
@@ -130,12 +143,15 @@ def _fault(reading: Reading) -> str | None:
 def _headline(
     kind: Kind, finding: Finding, reading: Reading, user_frame: Frame | None, component: Component | None
 ) -> str:
+    limit = name_limit(kind, finding, reading)
     words = {
         "detail": finding.detail,
         "after": f": {finding.detail}" if finding.detail else "",
         "where": _where(reading, user_frame),
         "signal": reading.signame or "a signal",
-        "sender": _sender(reading),
+        "sender": tell_sender(reading),
+        "killer": _killer(reading),
+        "limit": limit.words if limit else "",
         "component": _component_words(reading),
         "runtimes": tell_collision(reading.crash.openmp if reading.crash else None, component, finding.groups),
         "but": "".join(f", but {_describe_death(process, reading)}" for process in _crashed_below(reading)[:1]),
@@ -174,13 +190,22 @@ def _where(reading: Reading, user_frame: Frame | None) -> str:
     return who
 
 
-def _sender(reading: Reading) -> str:
-    for passed in reversed(reading.evidence.signals):
-        if passed.signame == reading.signame and passed.passed_on:
-            command = f" ({passed.sender})" if passed.sender else ""
-            who = f"process {passed.sender_pid}{command}" if passed.sender_pid else "the kernel (its terminal is gone)"
-            return f", sent to harness by {who} and passed on"
-    return ""
+def _killer(reading: Reading) -> str:
+    """Of SIGKILL: a sender, or that none was seen."""
+    if reading.signame != "SIGKILL":
+        return ""
+    return tell_sender(reading) or "; nothing that was seen says who sent it, or why"
+
+
+def name_limit(kind: Kind, finding: Finding, reading: Reading) -> Named | None:
+    """The limit that refused: of memory, of /dev/shm, or another."""
+    if not kind.names_limit:
+        return None
+    if kind.name == "allocation-failure":
+        return name_memory_limit(finding, reading)
+    return (
+        name_full_disk(finding, reading) if kind.name == "shared-memory-full" else name_resource_limit(finding, reading)
+    )
 
 
 def _images(finding: Finding, reading: Reading) -> tuple[Component | None, Component | None]:
@@ -216,11 +241,29 @@ def _signature(kind: str, reading: Reading) -> str | None:
     return hashlib.sha256("\n".join([kind, *stack]).encode()).hexdigest()[:12]
 
 
+def _limit_grounds(kind: Kind, finding: Finding, reading: Reading) -> tuple[Ground, ...]:
+    limit = name_limit(kind, finding, reading)
+    return (limit.ground,) if limit else ()
+
+
+def _sender_grounds(kind: Kind, finding: Finding, reading: Reading) -> tuple[Ground, ...]:
+    """Who sent it; for a SIGKILL that nobody owns to, where was looked."""
+    grounds = ground_sender(reading)
+    if kind.name == "killed" and not grounds and not reading.is_log:
+        looked = list_looked_at(reading)
+        return (Ground(f"no sign of a killer in: {', '.join(looked)}", "looked at"),) if looked else ()
+    return tuple(ground for ground in grounds if ground not in finding.grounds)
+
+
+def _tell_when(crash: Crash) -> str:
+    return "read from its core" if crash.origin == "core" else f"taken while it stood still for {crash.held_s:.2f} s"
+
+
 def _crash_grounds(reading: Reading) -> tuple[Ground, ...]:
     crash = reading.crash
     if crash is None:
         return ()
-    grounds = [Ground(f"siginfo {name_si_code(crash.signo, crash.si_code)}", "crash link")]
+    grounds = [Ground(f"siginfo {name_si_code(crash.signo, crash.si_code)}", crash.origin)]
     native = [thread for thread in crash.threads if any(frame.kind == "native" for frame in thread.frames)]
     python = [thread for thread in crash.threads if any(frame.kind == "python" for frame in thread.frames)]
     counts = [
@@ -228,9 +271,7 @@ def _crash_grounds(reading: Reading) -> tuple[Ground, ...]:
     ]
     if counts:
         threads = f"{' and '.join(counts)} of {crash.threads_total or len(crash.threads)} threads"
-        grounds.append(
-            Ground(f"{threads}, taken while it stood still for {crash.held_s:.2f} s", crash.threads[0].source)
-        )
+        grounds.append(Ground(f"{threads}, {_tell_when(crash)}", crash.threads[0].source))
     return tuple(grounds)
 
 
@@ -287,7 +328,13 @@ def _against(finding: Finding, reading: Reading) -> tuple[str, ...]:
     culprit = reading.culprit
     if not culprit.linked:
         against.append(f"the command itself does not say that it failed because of process {culprit.pid}")
-    if finding.status == "supported" and finding.grounds and not reading.is_log and reading.signame:
+    against += finding.against
+    if (
+        finding.status == "supported"
+        and finding.grounds
+        and not (finding.against or reading.is_log)
+        and reading.signame
+    ):
         against.append("another process could have printed the text that names the cause")
     if reading.exit_code == 0:
         against += [_describe_death(process, reading) for process in _crashed_below(reading)]

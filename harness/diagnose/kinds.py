@@ -9,25 +9,12 @@ from __future__ import annotations
 import re
 
 from harness.diagnose.blame import crosses_openmp
+from harness.diagnose.limits import find_cpu_limit
 from harness.diagnose.matching import Finding, Kind, marker
+from harness.diagnose.oom import find_oom
 from harness.diagnose.openmp import LET_ONE_SERVE, NEVER_THE_FLAG, ONE_DISTRIBUTOR, SEPARATE_PROCESSES
 from harness.diagnose.reading import Reading
 from harness.diagnose.verdict import Ground, Remedy, Status
-
-
-def _oom_kill(reading: Reading) -> Finding | None:
-    """Only the kernel's or the control group's own word counts."""
-    pids = {str(reading.culprit.pid)} if not reading.is_log else set()
-    for line in reading.evidence.kernel:
-        named = re.search(r"(?:oom-kill:.*\bpid=|Killed process )(\d+)", line.text)
-        if named and (reading.is_log or named[1] in pids):
-            ground = Ground(f"kernel: {line.text[:160]}", line.source)
-            return Finding("established", f"pid {named[1]}", (ground,), {})
-    counted = [count for count in reading.evidence.oom_kills or () if count.kills > 0]
-    if counted and reading.signame == "SIGKILL":
-        ground = Ground(f"oom_kill rose by {counted[0].kills} during the run", counted[0].cgroup)
-        return Finding("established", f"pid {reading.culprit.pid}", (ground,), {})
-    return None
 
 
 def _python_fatal(reading: Reading) -> Finding | None:
@@ -66,11 +53,11 @@ def _two_runtimes(reading: Reading) -> Finding | None:
         return None
     if crossing := crosses_openmp(crash):
         calling, called = (image.path for image in crossing)
-        ground = Ground(f"on the stack {calling} calls straight into {called}", "crash link")
+        ground = Ground(f"on the stack {calling} calls straight into {called}", crash.origin)
         return Finding("established", "", (ground,), {"calling": calling, "called": called})
     checks = any("__kmp_register_library" in (frame.function or "") for frame in reading.blame.frames_below)
     if checks and reading.signame == "SIGABRT":
-        ground = Ground("the runtime's check for a second copy is on the stack, above abort()", "crash link")
+        ground = Ground("the runtime's check for a second copy is on the stack, above abort()", crash.origin)
         return Finding("established", "", (ground,), {})
     return None
 
@@ -81,7 +68,8 @@ _PAGE_BYTES = 4096
 def _stack_overflow(reading: Reading) -> Finding | None:
     if reading.fault is None or reading.signame not in ("SIGSEGV", "SIGBUS") or reading.fault.kind_hint != "guard-page":
         return None
-    return Finding("established", "", (Ground(reading.fault.sentence, "crash link"),), {})
+    origin = reading.crash.origin if reading.crash else ""
+    return Finding("established", "", (Ground(reading.fault.sentence, origin),), {})
 
 
 def _shared_memory(reading: Reading) -> Finding | None:
@@ -93,7 +81,7 @@ def _shared_memory(reading: Reading) -> Finding | None:
         or reading.fault.kind_hint != "shm"
     ):
         return None
-    grounds = [Ground(reading.fault.sentence, "crash link")]
+    grounds = [Ground(reading.fault.sentence, reading.crash.origin)]
     free = reading.crash.shm_free_bytes
     if free is not None:
         grounds.append(Ground(f"{free} bytes were left in /dev/shm", "statvfs"))
@@ -147,13 +135,13 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "oom-kill",
         "the kernel, a control group or an OOM daemon killed it for memory, and says so",
-        "Killed by the kernel for lack of memory ({detail}){where}",
-        rule=_oom_kill,
+        "Killed for lack of memory ({detail}){where}",
+        rule=find_oom,
         remedies=(
             Remedy(
                 do="Lower the peak (smaller batches, fewer workers, memory-mapped data) or raise the limit.",
                 safe=True,
-                why="the kernel names this process as the one it killed",
+                why="whoever killed it names this process, and memory as the reason",
                 verify="harness run -- {command}",
             ),
         ),
@@ -176,7 +164,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "allocation-failure",
         "memory was refused: MemoryError, bad_alloc, device out of memory",
-        "Memory was refused: {detail}{where}",
+        "Memory was refused: {detail}{where}{limit}",
         markers=(
             marker(r"[\w.]{0,100}MemoryError(?:: .*)?", "exception", "python_oom_malloc_memoryerror.txt"),
             marker(r"DefaultCPUAllocator: .*?bytes", "exception SIGABRT", "torch_cpu_alloc_fail.txt"),
@@ -202,11 +190,12 @@ KINDS: tuple[Kind, ...] = (
                 verify="harness run -- {command}",
             ),
         ),
+        names_limit=True,
     ),
     Kind(
         "shared-memory-full",
         "/dev/shm had no room left",
-        "Shared memory (/dev/shm) is full: {detail}{where}",
+        "Shared memory (/dev/shm) is full: {detail}{where}{limit}",
         markers=(
             marker(
                 r"unable to (?:allocate|write|open).*shared memory.*No space left on device",
@@ -228,11 +217,12 @@ KINDS: tuple[Kind, ...] = (
                 verify="harness run -- {command}",
             ),
         ),
+        names_limit=True,
     ),
     Kind(
         "resource-limit",
         "a limit was hit: CPU time, file size, threads, open files, disk",
-        "A resource limit was hit: {detail}{where}",
+        "A resource limit was hit: {detail}{where}{limit}",
         markers=(
             marker(r"libgomp: Thread creation failed: .*", "exit SIGABRT", "libgomp_thread_creation_failed.txt"),
             marker(
@@ -259,6 +249,8 @@ KINDS: tuple[Kind, ...] = (
                 verify="harness run -- {command}",
             ),
         ),
+        rule=find_cpu_limit,
+        names_limit=True,
     ),
     Kind(
         "device-assert",
@@ -503,7 +495,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "terminated",
         "ended by a signal that asks a process to leave: SIGTERM, SIGHUP, SIGPIPE and their like",
-        "Terminated by {signal}{detail}{sender}{where}",
+        "Terminated by {signal}{detail}{where}{sender}",
         signals={
             "SIGTERM": "",
             "SIGHUP": "",
@@ -517,14 +509,14 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "interrupted",
         "ended by Ctrl-C (SIGINT)",
-        "Interrupted by SIGINT (Ctrl-C){sender}{where}",
+        "Interrupted by SIGINT (Ctrl-C){where}{sender}",
         markers=(marker(r"^KeyboardInterrupt", "exception", "KeyboardInterrupt"),),
         signals={"SIGINT": ""},
     ),
     Kind(
         "killed",
-        "ended by SIGKILL, with no proof of who sent it or why",
-        "Killed by SIGKILL{where}; nothing that was seen says who sent it, or why",
+        "ended by SIGKILL, with no proof of a reason; the sender is named where it can be",
+        "Killed by SIGKILL{where}{killer}",
         signals={"SIGKILL": ""},
         remedies=(
             Remedy(

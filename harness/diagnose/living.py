@@ -10,8 +10,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from harness.diagnose.alive import decide, judge_look, tell_rate
+from harness.diagnose.alive import decide
+from harness.diagnose.alive_document import judge_look
 from harness.diagnose.children import HELPER, WORKER_LOOP, is_idle_worker
+from harness.diagnose.moving import tell_rate
 from harness.diagnose.scene import Scene
 from harness.diagnose.tree import Stack, collect_stacks, find_outlier, merge
 from harness.diagnose.verdict import Document, Living, Node, Outlier, Printed, Verdict
@@ -33,7 +35,8 @@ def judge_living(look: Look, pid: int | None = None) -> Document:
 
 def _describe(scene: Scene, verdict: Verdict) -> Living:
     target = scene.processes[0]
-    named = scene.find(verdict.process.pid) if verdict.process.pid else None
+    is_here = verdict.process.host == scene.look.host
+    named = scene.find(verdict.process.pid) if verdict.process.pid and is_here else None
     told = " ".join(ground.fact for ground in verdict.grounds)
     python = _list_python(scene.processes)
     return Living(
@@ -54,7 +57,7 @@ def _describe(scene: Scene, verdict: Verdict) -> Living:
         stopped_ms=max((process.stopped_ms for process in scene.processes), default=0.0),
         processes=len(scene.processes),
         tree=grow_tree(python) if len(python) > _FEW else None,
-        outlier=find_odd_one(scene.look, python) if len(python) > _FEW else None,
+        outlier=find_odd_one([scene.look], python) if len(python) > _FEW else None,
     )
 
 
@@ -69,9 +72,10 @@ def grow_tree(processes: Sequence[LivingProcess]) -> Node:
 
 def _stacks(processes: Sequence[LivingProcess]) -> list[Stack]:
     """Whoever waits for a task stands in its loop: which of them holds the queue's lock is chance."""
-    idle = {process.pid for process in processes if is_idle_worker(process)}
+    idle = {(process.host, process.pid) for process in processes if is_idle_worker(process)}
     return [
-        stack._replace(frames=_from_loop(stack)) if stack.pid in idle else stack for stack in collect_stacks(processes)
+        stack._replace(frames=_from_loop(stack)) if (stack.host, stack.pid) in idle else stack
+        for stack in collect_stacks(processes)
     ]
 
 
@@ -80,37 +84,43 @@ def _from_loop(stack: Stack) -> tuple[CrashFrame, ...]:
     return stack.frames[next(found, 0) :]
 
 
-def find_odd_one(look: Look, processes: Sequence[LivingProcess]) -> Outlier | None:
+def find_odd_one(looks: Sequence[Look], processes: Sequence[LivingProcess]) -> Outlier | None:
     """Among those that ought to do the same: ranks, else the workers of one parent, else the targets."""
-    outlier = find_outlier(_stacks(_find_peers(look, _list_python(processes))))
+    outlier = find_outlier(_stacks(_find_peers(looks, _list_python(processes))))
     if outlier is None or not outlier.pids or not outlier.others_pids:
         return None
-    kind, others_kind = (_kind_of(look, pids[0]) for pids in (outlier.pids, outlier.others_pids))
+    kind = _kind_of(looks, outlier.host, outlier.pids[0])
+    others_kind = _kind_of(looks, outlier.others_host, outlier.others_pids[0])
     if kind == others_kind == "progressing":
         return None  # all get on, each wherever it was at that moment
     return msgspec.structs.replace(outlier, kind=kind, others_kind=others_kind)
 
 
-def _kind_of(look: Look, pid: int) -> str:
+def _kind_of(looks: Sequence[Look], host: str | None, pid: int) -> str:
+    look = next(look for look in looks if look.host == host)
     return decide(Scene(look, pid))[0].name
 
 
-def _find_peers(look: Look, processes: list[LivingProcess]) -> list[LivingProcess]:
-    by_pid = {process.pid: process for process in processes}
-    ranks = [process for process in processes if process.rank and not _is_below_rank(process, by_pid)]
+def _find_peers(looks: Sequence[Look], processes: list[LivingProcess]) -> list[LivingProcess]:
+    ranks = list_ranks(processes)
     if len(ranks) > _FEW:
         return ranks
-    workers: dict[int, list[LivingProcess]] = {}
+    workers: dict[tuple[str | None, int], list[LivingProcess]] = {}
     for process in processes:
         if process.role == "worker":
-            workers.setdefault(process.ppid, []).append(process)
+            workers.setdefault((process.host, process.ppid), []).append(process)
     largest = max(workers.values(), key=len, default=[])
-    return largest if len(largest) > _FEW else [process for process in processes if process.pid in look.targets]
+    targets = {(look.host, pid) for look in looks for pid in look.targets}
+    named = [process for process in processes if (process.host, process.pid) in targets]
+    return largest if len(largest) > _FEW else named
 
 
-def _is_below_rank(process: LivingProcess, by_pid: dict[int, LivingProcess]) -> bool:
-    """A DataLoader worker inherits the rank of its parent."""
-    return process.ppid in by_pid and by_pid[process.ppid].rank == process.rank
+def list_ranks(processes: Sequence[LivingProcess]) -> list[LivingProcess]:
+    """Without those below one: a DataLoader worker inherits the rank of its parent."""
+    rank_of = {(process.host, process.pid): process.rank for process in processes}
+    return [
+        process for process in processes if process.rank and rank_of.get((process.host, process.ppid)) != process.rank
+    ]
 
 
 def tell_outlier(outlier: Outlier) -> str:

@@ -29,13 +29,14 @@ class Finding(NamedTuple):
     detail: str
     grounds: tuple[Ground, ...]
     groups: dict[str, str]
+    against: tuple[str, ...] = ()
 
 
 class Kind(NamedTuple):
     """`signals`: those that are this kind by themselves, each with the detail it stands for.
 
     `headline` is formatted with {detail}, {after} (": detail" or nothing), {where} (process and Python line), {signal},
-    {sender} and the named groups of the marker.
+    {sender} and the named groups of the marker. `names_limit`: what was refused has a limit behind it, to be named.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Kind(NamedTuple):
     remedies: tuple[Remedy, ...] = ()
     next: str | None = None
     ends_well: bool = False
+    names_limit: bool = False
 
 
 def marker(pattern: str, ends: str, sample: str) -> Marker:

@@ -19,6 +19,8 @@ from harness.diagnose.waiting import (
 )
 from harness.evidence.alive import LivingProcess, LivingThread
 
+_MOST_HOSTS = 4
+
 # Stopped
 
 
@@ -74,7 +76,7 @@ def _tell_collective(scene: Scene, process: LivingProcess, thread: LivingThread)
     arrived = {key: ranks for key, ranks in groups.items() if key[0]}
     late = {key: ranks for key, ranks in groups.items() if not key[0]}
     grounds = tuple(
-        Ground(f"{tell_ranks(_numbers(ranks))}: {'in ' + library if key[0] else 'not there'}, at {key[1]}", "stacks")
+        Ground(f"{_name(ranks)}: {'in ' + library if key[0] else 'not there'}, at {key[1]}", "stacks")
         for key, ranks in sorted(groups.items(), key=lambda item: (item[0][0], len(item[1])))
     ) or (Ground(f"waits in {library} at {tell_place(thread)}", stack_of(process, thread)),)
     odd = late or (arrived if len(arrived) > 1 else {})
@@ -85,9 +87,9 @@ def _tell_collective(scene: Scene, process: LivingProcess, thread: LivingThread)
     key, ranks = min(odd.items(), key=lambda item: len(item[1]))
     tied = not late and len(ranks) == max(map(len, arrived.values()))
     instead = "has not arrived, it is" if late else "is in one," if tied else "is in another one,"
-    others = ", ".join(f"{tell_ranks(_numbers(r))} at {k[1]}" for k, r in arrived.items() if k != key)
+    others = ", ".join(f"{_name(r)} at {k[1]}" for k, r in arrived.items() if k != key)
     rest = "in another" if tied else "waiting"
-    detail = f"{library} collective: {tell_ranks(_numbers(ranks))} {instead} at {key[1]}; {rest}: {others}"
+    detail = f"{library} collective: {_name(ranks)} {instead} at {key[1]}; {rest}: {others}"
     stuck = ranks[0]
     there = find_in_collective(scene, stuck) or main_thread(stuck)
     culprit = find_collective_frame(thread)
@@ -97,9 +99,8 @@ def _tell_collective(scene: Scene, process: LivingProcess, thread: LivingThread)
 def _group_ranks(scene: Scene) -> dict[tuple[bool, str], list[LivingProcess]]:
     """(in a collective, at which line) → who."""
     groups: dict[tuple[bool, str], list[LivingProcess]] = {}
-    for process in scene.everybody:
-        if process.rank is None or _is_below_rank(scene, process):
-            continue
+    here = [process for process in scene.everybody if process.rank and not _is_below_rank(scene, process)]
+    for process in (*here, *scene.look.elsewhere):
         inside = find_in_collective(scene, process)
         thread = inside or main_thread(process)
         place = tell_place(thread) if thread else "an unknown place"
@@ -115,6 +116,17 @@ def _is_below_rank(scene: Scene, process: LivingProcess) -> bool:
 
 def _all_ranks(groups: dict[tuple[bool, str], list[LivingProcess]]) -> list[LivingProcess]:
     return [process for members in groups.values() for process in members]
+
+
+def _name(processes: list[LivingProcess]) -> str:
+    """ "rank 0-1 on gpu07, rank 3 on gpu08", "rank 0-63 on 16 hosts" """
+    hosts: dict[str | None, list[LivingProcess]] = {}
+    for process in processes:
+        hosts.setdefault(process.host, []).append(process)
+    if len(hosts) > _MOST_HOSTS:
+        return f"{tell_ranks(_numbers(processes))} on {len(hosts)} hosts"
+    told = [(tell_ranks(_numbers(members)), host) for host, members in hosts.items()]
+    return ", ".join(f"{ranks} on {host}" if host else ranks for ranks, host in told)
 
 
 def _numbers(processes: list[LivingProcess]) -> list[int]:

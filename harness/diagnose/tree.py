@@ -29,16 +29,16 @@ class Stack(NamedTuple):
     pid: int | None = None
 
 
-def collect_stacks(processes: Iterable[LivingProcess], host: str | None = None) -> list[Stack]:
+def collect_stacks(processes: Iterable[LivingProcess]) -> list[Stack]:
     """The main thread of each process that was looked at and is alive."""
-    return [stack for process in processes if (stack := _main_stack(process, host))]
+    return [stack for process in processes if (stack := _main_stack(process))]
 
 
-def _main_stack(process: LivingProcess, host: str | None) -> Stack | None:
+def _main_stack(process: LivingProcess) -> Stack | None:
     frames = next((thread.stack for thread in process.threads if thread.tid == process.pid), ())
     frames = drop_history(frames)
     rank = int(process.rank) if process.rank and process.rank.isdigit() else None
-    return Stack(frames, f"pid {process.pid}", rank, host, process.pid) if frames else None
+    return Stack(frames, f"pid {process.pid}", rank, process.host, process.pid) if frames else None
 
 
 def drop_history(frames: tuple[CrashFrame, ...]) -> tuple[CrashFrame, ...]:
@@ -114,7 +114,7 @@ def find_outlier(stacks: Sequence[Stack]) -> Outlier | None:
         return None
     ((place, inside), few), ((others_place, others_inside), many) = by_count[0], by_count[-1]
     return Outlier(
-        who=tell_who(few),
+        who=tell_few(few),
         count=len(few),
         place=place,
         others=len(many),
@@ -123,6 +123,8 @@ def find_outlier(stacks: Sequence[Stack]) -> Outlier | None:
         others_inside=others_inside,
         pids=tuple(stack.pid for stack in few if stack.pid is not None),
         others_pids=tuple(stack.pid for stack in many if stack.pid is not None),
+        host=few[0].host,
+        others_host=many[0].host,
     )
 
 
@@ -161,12 +163,21 @@ def _shorten(frames: tuple[str, ...], most: int) -> tuple[str, ...]:
 
 
 def tell_who(stacks: Sequence[Stack]) -> str:
-    """ "gpu07[rank 12-15], gpu08[rank 16]", "rank 0-61,63", "pid 7, pid 9 and 3 more" """
+    """ "gpu07[rank 12-15], gpu08[rank 16]", "rank 0-61,63", "pid 7, pid 9 and 3 more", "rank 0-63 on 16 hosts" """
     hosts: dict[str | None, list[Stack]] = {}
     for stack in stacks:
         hosts.setdefault(stack.host, []).append(stack)
+    if len(hosts) > _MOST_NAMES:
+        ranks = [stack.rank for stack in stacks if stack.rank is not None]
+        return f"{tell_ranks(ranks) if len(ranks) == len(stacks) else 'processes'} on {len(hosts)} hosts"
     told = [f"{host}[{_tell_members(members)}]" if host else _tell_members(members) for host, members in hosts.items()]
     return ", ".join(told)
+
+
+def tell_few(stacks: Sequence[Stack]) -> str:
+    """ "rank 12 on gpu07"; of several hosts as `tell_who`."""
+    (host, *others) = dict.fromkeys(stack.host for stack in stacks)
+    return f"{_tell_members(list(stacks))} on {host}" if host and not others else tell_who(stacks)
 
 
 def _tell_members(stacks: list[Stack]) -> str:

@@ -16,12 +16,15 @@ Status = Literal["established", "supported", "hypothesis", "unknown"]
 
 
 class Target(Struct, frozen=True):
+    """`address`: how a process of that host is named to harness, with {pid} in it; null for this machine."""
+
     host: str | None
     pid: int | None
     argv: tuple[str, ...]
     python: str | None
     platform: str
     rank: str | None = None
+    address: str | None = None
 
 
 class Outcome(Struct, frozen=True):
@@ -49,6 +52,7 @@ class ProcessRef(Struct, frozen=True):
     role: Literal["main", "worker", "child"]
     thread: str | None = None
     tid: int | None = None
+    host: str | None = None
 
 
 class Frame(Struct, frozen=True):
@@ -133,6 +137,39 @@ class Progress(Struct, frozen=True):
     samples: int | None = None
 
 
+class Growth(Struct, frozen=True):
+    """Steady growth before the end. `fit`: r squared of the straight line through `samples` samples."""
+
+    bytes_per_s: float
+    over_s: float
+    samples: int
+    fit: float
+    reaches_limit_s: float | None
+
+
+class MemoryUse(Struct, frozen=True):
+    """Memory of all processes of the command together (pages that they share count for each); `growth` null: none.
+
+    `limit`: which one would be met first; `limit_used_bytes`: what a limiting control group had at most, all told.
+    `course`: evenly over time. `peak_s` null: the kernel knows the peak, not when it was.
+    """
+
+    peak_bytes: int
+    peak_s: float | None
+    last_bytes: int
+    processes: int
+    largest_pid: int | None
+    largest_bytes: int | None
+    limit_bytes: int | None
+    limit: str | None
+    limit_used_bytes: int | None
+    swap_bytes: int
+    available_low_bytes: int | None
+    growth: Growth | None
+    samples: int
+    course: tuple[int, ...]
+
+
 class Node(Struct, frozen=True):
     """`frames`, outermost first, that all `count` stacks share beyond their parent's. Children: the fewest first."""
 
@@ -146,7 +183,7 @@ class Outlier(Struct, frozen=True):
     """The few that are elsewhere, and where most of the others are.
 
     `place` is a line of the user's, `inside` the function that it has called if that is another; `kind` is what the
-    verdict would be on one of them alone.
+    verdict would be on one of them alone. `host`, `others_host`: of the first of each.
     """
 
     who: str
@@ -160,6 +197,8 @@ class Outlier(Struct, frozen=True):
     others_kind: str | None = None
     pids: tuple[int, ...] = ()
     others_pids: tuple[int, ...] = ()
+    host: str | None = None
+    others_host: str | None = None
 
 
 class Printed(Struct, frozen=True):
@@ -199,4 +238,5 @@ class Document(Struct, frozen=True):
     gaps: tuple[Gap, ...]
     openmp: tuple[Runtime, ...] | None = None
     living: Living | None = None
+    memory: MemoryUse | None = None
     schema: str = VERDICT_SCHEMA

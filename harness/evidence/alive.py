@@ -137,10 +137,15 @@ class LivingProcess(Struct, frozen=True):
     ended: str | None = None
     gaps: tuple[Gap, ...] = ()
     moving: tuple[Counter, ...] = ()
+    host: str | None = None
 
 
 class Look(Struct, frozen=True):
-    """One look at the processes that were asked for and those below them. `targets`: the ones asked for."""
+    """One look at the processes that were asked for and those below them. `targets`: the ones asked for.
+
+    `host`: null for this machine; `address`: how one of its processes is named to harness, with {pid} in it.
+    `elsewhere`: the ranks that looks at other hosts have seen at the same time.
+    """
 
     harness: str
     platform: str
@@ -150,3 +155,6 @@ class Look(Struct, frozen=True):
     targets: tuple[int, ...]
     processes: tuple[LivingProcess, ...]
     gaps: tuple[Gap, ...] = ()
+    host: str | None = None
+    address: str = "{pid}"
+    elsewhere: tuple[LivingProcess, ...] = ()

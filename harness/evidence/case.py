@@ -15,6 +15,8 @@ from harness.errors import BadCase, CouldNotStart
 
 MOST_CASES = 50
 MOST_BYTES = 2 * 1024**3
+# A core that is there only because of us must leave room for other cases.
+MOST_CORE_BYTES = MOST_BYTES // 2
 
 
 def default_cases_dir() -> Path:
@@ -90,6 +92,10 @@ def is_complete(case: Path) -> bool:
         raise BadCase(f"{case} is not a case: {error}", hint=f"ls {case}") from error
 
 
+def is_being_written(case: Path) -> bool:
+    return not is_complete(case) and _is_alive(json.loads((case / "case.json").read_bytes())["supervisor_pid"])
+
+
 def remove_case(case: Path) -> None:
     import shutil
 
@@ -100,7 +106,7 @@ def prune_cases(cases_dir: Path) -> None:
     """Keeps the newest complete cases within the bounds. One that is still being written is never touched."""
     kept_bytes = 0
     for kept, case in enumerate(sorted(_finished_cases(cases_dir), reverse=True), start=1):
-        kept_bytes += sum(file.stat().st_size for file in case.iterdir())
+        kept_bytes += sum(file.lstat().st_size for file in case.iterdir())
         if kept > MOST_CASES or (kept > 1 and kept_bytes > MOST_BYTES):
             remove_case(case)
 
@@ -108,7 +114,7 @@ def prune_cases(cases_dir: Path) -> None:
 def _finished_cases(cases_dir: Path) -> Iterator[Path]:
     for marker in cases_dir.glob("*/case.json"):
         try:
-            if is_complete(marker.parent) or not _is_alive(json.loads(marker.read_bytes())["supervisor_pid"]):
+            if not is_being_written(marker.parent):
                 yield marker.parent
         except BadCase:
             continue

@@ -70,7 +70,7 @@ class ToolRun(Struct, frozen=True):
 
 
 class Crash(Struct, frozen=True):
-    """One fatal signal as it arrived, before any other handler saw it."""
+    """One fatal signal as it arrived, before any other handler saw it; `origin` core: read from a core afterwards."""
 
     pid: int
     tid: int
@@ -96,4 +96,5 @@ class Crash(Struct, frozen=True):
     openmp: Census | None = None
     loop: bool = False
     sender_pid: int | None = None
+    origin: Literal["crash link", "core"] = "crash link"
     gaps: tuple[Gap, ...] = ()

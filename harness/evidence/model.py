@@ -6,11 +6,13 @@ Facts only. Times ending in `_s` are seconds since the command was started, on t
 from __future__ import annotations
 
 import signal
+from typing import Literal
 
 from msgspec import Struct
 
 from harness.evidence.crash import Crash
 from harness.evidence.gap import Gap
+from harness.evidence.memory import Kill, Room, Timeline
 
 EVIDENCE_SCHEMA = "harness.evidence/1"
 
@@ -92,6 +94,16 @@ class Statement(Struct, frozen=True):
     value: str | None = None
 
 
+class Core(Struct, frozen=True):
+    """A core file of one process. `found`: where the kernel or a helper had put it; `path`: where it is now."""
+
+    pid: int
+    path: str
+    found: str
+    bytes: int
+    how: Literal["moved", "linked", "left"]
+
+
 class KernelLine(Struct, frozen=True):
     text: str
     source: str
@@ -148,8 +160,12 @@ class Evidence(Struct, frozen=True):
     kernel: tuple[KernelLine, ...] = ()
     oom_kills: tuple[OomCount, ...] | None = None
     memory: Memory = Memory()
+    timeline: Timeline | None = None
+    room: Room | None = None
+    kills: tuple[Kill, ...] = ()
     environment: dict[str, str] = {}
     script: tuple[Statement, ...] = ()
+    cores: tuple[Core, ...] = ()
     gaps: tuple[Gap, ...] = ()
     transcripts: tuple[Transcript, ...] = ()
     schema: str = EVIDENCE_SCHEMA

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 from harness.evidence.gap import Gap
@@ -10,7 +12,11 @@ from harness.evidence.gap import Gap
 class ProcessRow(Struct, frozen=True):
     """`cpu`: cores used during the look. `quiet_s`: since the youngest file that it has open for writing was changed.
 
-    `word`: busy, idle, stopped, traced, zombie, or waits for the disk.
+    `host`: null on this machine.
+
+    `word`: busy, stopped, traced, zombie, waits for the disk; of one that is asleep what its main thread is in: locked
+    (all threads wait for locks, without a timeout), listening, sleeping, reading, writing, waits for a child, waits for
+    a file lock; else idle.
     """
 
     pid: int
@@ -23,12 +29,24 @@ class ProcessRow(Struct, frozen=True):
     threads: int
     quiet_s: float | None
     word: str
+    host: str | None = None
 
 
 class ProcessTable(Struct, frozen=True):
+    """`host`: the one that was asked; null for this machine, and for several. A host without an answer is a gap.
+
+    `address`: how a process of the busiest one's host is named to harness, with {pid} in it.
+    """
+
     harness: str
     host: str | None
     looked_s: float
     rows: tuple[ProcessRow, ...]
     gaps: tuple[Gap, ...] = ()
+    address: str = "{pid}"
     schema: str = "harness.ps/1"
+
+
+def find_busiest(rows: Sequence[ProcessRow]) -> ProcessRow | None:
+    """The one to look at first."""
+    return max(rows, key=lambda row: (row.cpu, row.rss_bytes), default=None)

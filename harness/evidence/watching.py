@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from harness.evidence.alive import ThreadState
+from harness.evidence.alive import HotSpot, ThreadState
 
 
 class ThreadSight(Struct, frozen=True):
@@ -17,7 +17,10 @@ class ThreadSight(Struct, frozen=True):
 
 
 class Sight(Struct, frozen=True):
-    """`threads`: those on CPU first. `moving`: the counters that rose since the last sample, with by how much."""
+    """`threads`: those on CPU first. `moving`: the counters that rose since the last sample, with by how much.
+
+    `hot`: the Python lines on CPU, by the last few glances at them; most seen first.
+    """
 
     pid: int
     argv: tuple[str, ...]
@@ -27,3 +30,4 @@ class Sight(Struct, frozen=True):
     rss_bytes: int
     output_age_s: float | None
     moving: tuple[str, ...]
+    hot: tuple[HotSpot, ...] = ()

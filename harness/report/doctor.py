@@ -19,9 +19,11 @@ _MARK, _LABEL = 5, 5
 
 def render(doctor: Doctor, *, width: int, color: bool) -> str:
     name_width = max((len(facility.name) for facility in doctor.facilities), default=0) + 2
-    lines = [f"harness {doctor.harness}, Python {doctor.python}, {doctor.platform}"]
+    where = f"{doctor.host}: " if doctor.host else ""
+    lines = [clean_for_terminal(f"{where}harness {doctor.harness}, Python {doctor.python}, {doctor.platform}")]
     for facility in doctor.facilities:
         lines += _row(facility, name_width, width, color)
+    lines += textwrap.wrap(doctor.summary, width)
     lines += textwrap.wrap(summarize(doctor), width)
     return "\n".join(lines) + "\n"
 

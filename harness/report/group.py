@@ -14,9 +14,19 @@ def render_group(group: Group, *, width: int, color: bool) -> str:
     lines += rows("tree", draw_tree(group.tree, None) if group.tree.count else [], width, color)
     lines += rows("verdicts", [_tell(one) for one in shared], width, color)
     lines += rows("not seen", [f"{gap.what}: {gap.why}" for gap in group.gaps], width, color)
-    pid = group.outlier.pids[0] if group.outlier else shared[0].document.target.pid
-    lines += rows("next", [f"harness attach {pid}"], width, color)
+    lines += rows("next", [f"harness attach {_find_next(group, shared)}"], width, color)
+    lines += rows("case", [group.case] if group.case else [], width, color)
     return "\n".join(lines) + "\n"
+
+
+def _find_next(group: Group, shared: list[Shared]) -> str:
+    """The odd one, else one of the worst, as it is typed."""
+    target = shared[0].document.target
+    if group.outlier is not None:
+        at = group.outlier.host, group.outlier.pids[0]
+        target = next((one.target for one in group.targets if (one.target.host, one.target.pid) == at), target)
+        return (target.address or "{pid}").replace("{pid}", str(group.outlier.pids[0]))
+    return (target.address or "{pid}").replace("{pid}", str(target.pid))
 
 
 def render_group_line(group: Group, *, width: int, color: bool) -> str:

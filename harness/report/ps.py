@@ -3,26 +3,42 @@
 from __future__ import annotations
 
 import shlex
+import sys
 
-from harness.evidence.processes import ProcessRow, ProcessTable
+from harness.evidence.processes import ProcessRow, ProcessTable, find_busiest
 from harness.evidence.transcript import clean_for_terminal
 
 _HEADER = ("PID", "AGE", "CPU", "RSS", "THREADS", "WROTE", "STATE", "COMMAND")
 
 
+def render_whole(table: ProcessTable, *, width: int, color: bool) -> str:
+    """For a pipe or a file: whoever reads it wants the whole command."""
+    return render_ps(table, width=sys.maxsize, color=color)
+
+
 def render_ps(table: ProcessTable, *, width: int, color: bool) -> str:
-    if not table.rows:
-        return "harness: No Python process was found.\n"
+    busiest = find_busiest(table.rows)
+    if busiest is None:
+        return "\n".join(["harness: No Python process was found.", *_tell_gaps(table)]) + "\n"
+    of_hosts = any(row.host for row in table.rows)
     cells = [_HEADER, *(_cells(row) for row in table.rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(_HEADER) - 1)]
+    if of_hosts:
+        cells = [
+            (host, *row) for host, row in zip(["HOST", *(row.host or "" for row in table.rows)], cells, strict=True)
+        ]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]) - 1)]
     lines = []
     for row in cells:
         start = "  ".join(text.ljust(size) for text, size in zip(row, widths, strict=False))
-        lines.append(f"{start}  {row[-1]}"[:width].rstrip())
+        lines.append(clean_for_terminal(f"{start}  {row[-1]}"[:width].rstrip()))
     if color:
         lines[0] = f"\x1b[2m{lines[0]}\x1b[0m"
-    busiest = max(table.rows, key=lambda row: (row.cpu, row.rss_bytes))
-    return "\n".join([*lines, f"  next: harness attach {busiest.pid}"]) + "\n"
+    target = table.address.replace("{pid}", str(busiest.pid))
+    return "\n".join([*lines, *_tell_gaps(table), f"  next: harness attach {target}"]) + "\n"
+
+
+def _tell_gaps(table: ProcessTable) -> list[str]:
+    return [clean_for_terminal(f"{gap.what.removeprefix('host ')}  {gap.why}") for gap in table.gaps]
 
 
 def _cells(row: ProcessRow) -> tuple[str, ...]:
@@ -34,7 +50,7 @@ def _cells(row: ProcessRow) -> tuple[str, ...]:
         str(row.threads),
         "-" if row.quiet_s is None else f"{tell_age(row.quiet_s)} ago",
         row.word,
-        clean_for_terminal(shlex.join(row.argv)),
+        clean_for_terminal(" ".join(shlex.join(row.argv).split())),
     )
 
 

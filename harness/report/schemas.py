@@ -15,12 +15,15 @@ from harness.diagnose import kinds
 from harness.diagnose.alive import ALIVE_NAMES
 from harness.diagnose.group import Group
 from harness.diagnose.health import Doctor
+from harness.diagnose.npz import NpzDocument
 from harness.diagnose.openmp import OpenmpDocument
 from harness.diagnose.verdict import Document
 from harness.evidence.model import Evidence
 from harness.evidence.processes import ProcessTable
 from harness.report.failure import Failure
 from harness.report.fix import FixDocument
+from harness.report.npz import ConversionDocument
+from harness.report.repro import ReproDocument
 from harness.report.watch import WatchEvent
 
 DIRECTORY = Path(__file__).parents[1] / "schemas"
@@ -30,10 +33,13 @@ _TYPES = {
     "doctor": Doctor,
     "openmp": OpenmpDocument,
     "openmp-fix": FixDocument,
+    "npz": NpzDocument,
+    "npz-conversion": ConversionDocument,
     "ps": ProcessTable,
     "group": Group,
     "failure": Failure,
     "watch": WatchEvent,
+    "repro": ReproDocument,
 }
 
 

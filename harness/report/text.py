@@ -13,13 +13,14 @@ from typing import TypedDict
 from harness.diagnose.verdict import Component, Document, Hypothesis, Remedy
 from harness.evidence.transcript import clean_for_terminal
 from harness.report.living import list_living_rows, tell_cost
+from harness.report.memory import tell_memory
 
 _LABEL = 11
 _ONE_LINERS = frozenset({"python-exception", "interrupted", "exit-nonzero", "clean"})
 _BOLD, _RED, _DIM, _OFF = "\x1b[1m", "\x1b[31m", "\x1b[2m", "\x1b[0m"
 
 
-def render(document: Document, *, width: int, color: bool) -> str:
+def render(document: Document, *, width: int, color: bool, terminal: bool = False) -> str:
     """The whole report, or one line where one line says it all."""
     lines = [paint_headline(verdict_line(document), width, color)]
     if document.verdict.kind in _ONE_LINERS and document.verdict.process.role == "main":
@@ -32,6 +33,7 @@ def render(document: Document, *, width: int, color: bool) -> str:
     lines += rows("fault", [verdict.fault] if verdict.fault else [], width, color)
     lines += rows("component", _component(verdict.component, verdict.faulting_image), width, color)
     lines += rows("process", _process(document), width, color)
+    lines += rows("memory", tell_memory(document.memory, terminal=terminal), width, color)
     lines += rows("grounds", [f"{ground.fact}  [{ground.source}]" for ground in verdict.grounds], width, color)
     lines += rows("against", verdict.against, width, color)
     for label, texts in list_living_rows(document.living):
@@ -47,6 +49,7 @@ def render(document: Document, *, width: int, color: bool) -> str:
     verify = dict.fromkeys(remedy.verify for remedy in verdict.remedies if remedy.verify)
     lines += rows("verify", list(verify), width, color)
     lines += rows("next", [verdict.next] if verdict.next else [], width, color)
+    lines += rows("core", _core(document.outcome.core), width, color)
     lines += rows("case", [document.case] if document.case else [], width, color)
     return "\n".join(lines) + "\n"
 
@@ -98,16 +101,23 @@ def rows(label: str, texts: list[str] | tuple[str, ...], width: int, color: bool
 
 
 def _component(component: Component | None, faulting: Component | None) -> list[str]:
-    def name(image: Component) -> str:
-        owner = f" ({image.distribution} {image.version or ''})".replace(" )", ")") if image.distribution else ""
-        function = f"{image.function}  " if image.function else ""
-        offset = f" {_plus(image.offset)}" if image.offset and image.offset not in function else ""
-        return f"{function}{image.image}{offset}{owner}"
-
-    rows = [name(component)] if component else []
+    rows = [name_component(component)] if component else []
     if faulting and faulting != component:
-        rows.append(f"faulting image: {name(faulting)}")
+        rows.append(f"faulting image: {name_component(faulting)}")
     return rows
+
+
+def _core(path: str | None) -> list[str]:
+    if path is None:
+        return []
+    return [f"{path}  (for gdb: gunzip -k it first)" if path.endswith(".gz") else path]
+
+
+def name_component(image: Component) -> str:
+    owner = f" ({image.distribution} {image.version or ''})".replace(" )", ")") if image.distribution else ""
+    function = f"{image.function}  " if image.function else ""
+    offset = f" {_plus(image.offset)}" if image.offset and image.offset not in function else ""
+    return f"{function}{image.image}{offset}{owner}"
 
 
 def _plus(offset: str) -> str:
@@ -122,10 +132,11 @@ def _process(document: Document) -> list[str]:
     thread = f", thread {process.tid}" if process.tid not in (None, process.pid) else ""
     if outcome.state == "alive":
         role = "pid" if process.pid == target.pid else f"{process.role} of {target.pid}: pid"
-        since = f", running for {_duration(outcome.duration_s or 0.0)}" if process.pid == target.pid else ""
-        return [f"{role} {process.pid}{thread}{python}{since}"]
+        since = f", running for {tell_duration(outcome.duration_s or 0.0)}" if process.pid == target.pid else ""
+        where = f" on {process.host}" if process.host else ""
+        return [f"{role} {process.pid}{where}{thread}{python}{since}"]
     if process.role == "main":
-        after = f", after {_duration(outcome.duration_s or 0.0)}"
+        after = f", after {tell_duration(outcome.duration_s or 0.0)}"
         return [f"pid {process.pid}{thread}{python}{after}"] if process.pid else []
     return [f"{process.role} {process.pid or '(pid unknown)'}{thread}{python}; {command}"]
 
@@ -141,7 +152,7 @@ def _last_output(document: Document) -> list[str]:
     rows = []
     if progress.last_line:
         age = (
-            f", {_duration(progress.last_output_age_s)} before the end"
+            f", {tell_duration(progress.last_output_age_s)} before the end"
             if progress.last_output_age_s is not None
             else ""
         )
@@ -155,7 +166,7 @@ def tell_remedy(remedy: Remedy) -> str:
     return f"{remedy.do}  ({remedy.why})" if remedy.why else remedy.do
 
 
-def _duration(seconds: float) -> str:
+def tell_duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.1f} s"
     minutes = seconds / 60

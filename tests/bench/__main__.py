@@ -12,15 +12,20 @@ import platform
 import shutil
 import sys
 
+from tests.bench.core_rows import CORE_ROWS
 from tests.bench.crash_rows import CRASH_ROWS
 from tests.bench.load_rows import LOAD_ROWS
 from tests.bench.look_rows import LOOK_ROWS
 from tests.bench.measure import UNSET, MeasurementFailed, adopt_orphans, environment
+from tests.bench.memory_rows import MEMORY_ROWS
+from tests.bench.npz_rows import NPZ_ROWS
 from tests.bench.openmp_rows import OPENMP_ROWS
+from tests.bench.remote_rows import REMOTE_ROWS
 from tests.bench.rows import ROWS as RUN_ROWS
 from tests.bench.table import QUICK, Note, Plan, Row
 
-ROWS = {**RUN_ROWS, **LOAD_ROWS, **CRASH_ROWS, **OPENMP_ROWS, **LOOK_ROWS}
+ROWS = {**RUN_ROWS, **LOAD_ROWS, **CRASH_ROWS, **OPENMP_ROWS, **LOOK_ROWS, **MEMORY_ROWS, **NPZ_ROWS, **CORE_ROWS}
+ROWS |= REMOTE_ROWS
 
 _WIDTHS = (60, 25, 24, 32, 9, 4)
 

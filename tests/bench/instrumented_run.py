@@ -1,6 +1,6 @@
 """`harness run` with a stopwatch: `instrumented_run.py FILE run -- COMMAND…` writes where its time went to FILE.
 
-Stands in for the `harness` script. The steps are whatever harness/commands/run.py calls, found by looking, so that a
+Stands in for the `harness` script. The steps are whatever run.py and supervision.py call, found by looking, so that a
 new one shows up by itself; only the outermost call counts, so the steps add up. Does not look into the command.
 Imports nothing of its own before harness does, else harness's imports would look cheaper than they are.
 """
@@ -56,8 +56,10 @@ def instrument(place):
 def main():
     arguments = timed("import harness.commands, parse the words", import_commands)()
     run = timed("import harness.commands.run", import_run)()
-    places = [value for value in vars(run).values() if isinstance(value, (MODULE, CLASS)) and is_ours(value)]
-    for place in (run, *places, sys.modules["harness.capture.channels"].Channel):
+    rooms = (run, sys.modules["harness.commands.supervision"])
+    values = [value for room in rooms for value in vars(room).values()]
+    places = [value for value in values if isinstance(value, (MODULE, CLASS)) and is_ours(value)]
+    for place in (*rooms, *places, sys.modules["harness.capture.channels"].Channel):
         instrument(place)
     begun = time.monotonic_ns()
     status = run.run_command(arguments)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -56,8 +57,10 @@ def measure_look(plan: Plan) -> Iterator[Row | Note]:
         yield timing_row(f"look, {threads} threads, stopped / {name}", *figures, "ms")
     accounts = [cost.told_ms for cost in ours], [cost.stopped_ms for cost in ours]
     yield timing_row(f"look, {threads} threads, stopped: as reported / as measured", *accounts, "ms")
-    yield Note("ours: `harness attach --for 1`, native stacks twice, Python lines and locals at least four times, what")
-    yield Note("every thread waits for, one second at least to see whether it moves; theirs: one snapshot")
+    yield Note(
+        "ours: `harness attach --for 1`, native stacks once, Python lines and locals three times or more, what every"
+    )
+    yield Note("thread waits for, unflushed output, about one second to see whether it moves; theirs: one snapshot")
     yield Note("stopped: wall time less time on a CPU and in its queue, of a thread that only spins")
     yield Note(f"the same over one second with nobody looking: {idle_ms:.1f} ms")
 
@@ -102,6 +105,45 @@ def _read_schedule(pid: int) -> tuple[int, int, int]:
     return time.monotonic_ns(), int(ran_ns), int(queued_ns)
 
 
+def measure_watch(plan: Plan) -> Iterator[Row | Note]:
+    """At its default rate, on a target that keeps one core busy and has many threads to look at."""
+    threads = max(count for count in plan.threads if count <= 40)
+    with live([], targets.SPIN_AMONG, str(threads)) as target:
+        pid = target.process.pid
+        rounds = [(_lost_share(pid, plan.window_s), *_watch_for(pid, plan)) for _ in range(plan.stream_pairs)]
+    alone, watched, own = (list(column) for column in zip(*rounds, strict=True))
+    extra = median(after - before for before, after in zip(alone, watched, strict=True))
+    row = Row(
+        f"watch, {threads} threads: time lost by the target", f"{median(watched):.3%}", f"{median(alone):.3%}", "-"
+    )
+    yield row._replace(goal="< 0.5 % more", met=met(extra < 0.005))
+    yield Row("watch: CPU of its own, of one core", f"{median(own):.2%}", "-", "-", "< 1 %", met(median(own) < 0.01))
+    yield Note(
+        "lost: neither on a CPU nor in its queue, of a thread that only spins; peer: nobody watches, same window"
+    )
+
+
+def _lost_share(pid: int, window_s: float) -> float:
+    wall_s, lost_ms = _stopped_while(pid, lambda: time.sleep(window_s))
+    return lost_ms / 1e3 / wall_s
+
+
+def _watch_for(pid: int, plan: Plan) -> tuple[float, float]:
+    """What the target lost, and what the watcher used, after its start: shares of one core."""
+    command = [*HARNESS, "watch", "--json-lines", str(pid)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment()) as watcher:
+        assert watcher.stdout is not None
+        require(b'"watching"' in watcher.stdout.readline(), "harness watch did not begin")
+        time.sleep(plan.settle_s)
+        before, begun = _read_schedule(watcher.pid), time.monotonic()
+        lost = _lost_share(pid, max(plan.window_s, 3.0))
+        used_s, wall_s = (_read_schedule(watcher.pid)[1] - before[1]) / 1e9, time.monotonic() - begun
+        watcher.send_signal(signal.SIGINT)
+        watcher.communicate()
+    require(watcher.returncode == 130, f"harness watch: status {watcher.returncode}")
+    return lost, used_s / wall_s
+
+
 def measure_merge(plan: Plan) -> Iterator[Row | Note]:
     many, few = _make_stacks(_STACKS), _make_stacks(_STACKS // 10)
     lines = _draw(many)
@@ -140,4 +182,4 @@ def _time(work: Callable[[], object]) -> float:
     return time.perf_counter() - begun
 
 
-LOOK_ROWS = {"look": measure_look, "merge": measure_merge}
+LOOK_ROWS = {"look": measure_look, "watch": measure_watch, "merge": measure_merge}

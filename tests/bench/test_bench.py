@@ -25,6 +25,9 @@ def test_a_quick_run_prints_its_rows():
         "listing",
         "look",
         "merge",
+        "npz",
+        "cores",
+        "hosts",
     ]
     done = subprocess.run(words, cwd=_ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -35,6 +38,9 @@ def test_a_quick_run_prints_its_rows():
     assert "stood still in a crash, 8 threads / 4" in done.stdout
     assert "take_census, from outside / threadpool_info()" in done.stdout
     assert "look, 8 threads, stopped / py-spy dump --native" in done.stdout
+    assert "kept compressed / copied" in done.stdout or "not measured: core_pattern" in done.stdout
+    assert "numpy's list of names" in done.stdout
+    assert "attach to 32 hosts / 1" in done.stdout and "256 hosts, computed from that" in done.stdout
     assert "1000 stacks of 60 frames merged and drawn / 100" in done.stdout
 
 

@@ -35,7 +35,7 @@ def test_schemas_are_schemas_and_none_is_left_over() -> None:
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="argparse words its help differently in each Python")
-@pytest.mark.parametrize("name", ["", "run", "openmp", "attach", "watch", "ps", "doctor"])
+@pytest.mark.parametrize("name", ["", "run", "openmp", "attach", "watch", "repro", "ps", "npz", "doctor"])
 def test_help_is_what_was_agreed(name: str) -> None:
     words = [name] if name else []
     command = [sys.executable, "-m", "harness", *words, "--help"]

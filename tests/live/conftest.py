@@ -16,14 +16,15 @@ TEST_DEADLINE_S = 60
 
 
 @pytest.fixture(autouse=True)
-def deadline() -> Iterator[None]:
-    """A test that waits for what never comes fails, where it waits."""
+def deadline(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that waits for what never comes fails, where it waits. A module may have a TEST_DEADLINE_S of its own."""
+    seconds = getattr(request.module, "TEST_DEADLINE_S", TEST_DEADLINE_S)
 
     def give_up(signo: int, frame: object) -> None:
-        pytest.fail(f"not over within {TEST_DEADLINE_S} s")
+        pytest.fail(f"not over within {seconds} s")
 
     previous = signal.signal(signal.SIGALRM, give_up)
-    signal.alarm(TEST_DEADLINE_S)
+    signal.alarm(seconds)
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, previous)

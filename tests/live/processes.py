@@ -143,7 +143,9 @@ class Harness:
 
 
 # PYTHONUNBUFFERED is what harness adds; the others would change what a test means by "bare".
-_UNSET = frozenset({"PYTHONUNBUFFERED", "PYTHONFAULTHANDLER", "KMP_DUPLICATE_LIB_OK", "HARNESS_CASES", "NO_COLOR"})
+_UNSET = frozenset(
+    {"PYTHONUNBUFFERED", "PYTHONFAULTHANDLER", "KMP_DUPLICATE_LIB_OK", "HARNESS_CASES", "NO_COLOR", "COLUMNS", "LINES"}
+)
 
 
 class Terminal:

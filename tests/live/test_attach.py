@@ -104,14 +104,14 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Runs a program until it says ready(); its stdout is a file, and it leaves nothing behind."""
     started: list[Program] = []
 
-    def run(source: str, *words: str, name: str | None = None) -> Program:
+    def run(source: str, *words: str, name: str | None = None, prefix: tuple[str, ...] = ()) -> Program:
         number = len(started)
         script, told = tmp_path / (name or f"program{number}.py"), tmp_path / f"ready{number}"
         script.write_text(PROLOGUE + textwrap.dedent(source))
         kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONUNBUFFERED", "RANK")}
         with (tmp_path / f"stdout{number}").open("wb") as out, (tmp_path / f"stderr{number}").open("wb") as err:
             process = Program(
-                [sys.executable, script, told, *words],
+                [*prefix, sys.executable, script, told, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -168,6 +168,38 @@ def test_one_that_waits(start: Start) -> None:
     assert living["pid"] == process.pid and len(living["threads"]) == 1 and living["tree"] is None
     assert "clock_nanosleep" in living["threads"][0] and 0 < living["stopped_ms"] < 5000
     assert runs_on(process)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, for a pid namespace")
+def test_one_in_a_pid_namespace_of_its_own(start: Start) -> None:
+    """As in a container: py-spy tells its threads by the numbers they have there."""
+    outside = start(SLEEP, prefix=("unshare", "--pid", "--fork", "--mount-proc", "--kill-child"))
+    (pid,) = map(int, Path(f"/proc/{outside.pid}/task/{outside.pid}/children").read_text().split())
+    status, document = judge(pid)
+    assert (status, document["verdict"]["kind"]) == (11, "waiting")
+    assert document["verdict"]["user_frame"]["line"] == outside.line_of("time.sleep(200)")
+    assert document["verdict"]["process"]["tid"] == pid
+    assert runs_on(outside) and state_of(pid) == "S"
+
+
+PAUSE_32 = 'void _start(void) { for (;;) __asm__ volatile("int $0x80" : : "a"(29)); }'
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="needs a processor that runs 32-bit programs of x86")
+def test_a_32_bit_program(tmp_path: Path) -> None:
+    """Without a C library, which would have to be installed for it; 29 is pause()."""
+    (tmp_path / "pause.c").write_text(PAUSE_32)
+    flags = ["-m32", "-nostdlib", "-static", "-ffreestanding", "-fno-pic", "-no-pie"]
+    subprocess.run(["gcc", *flags, "-o", tmp_path / "pause", tmp_path / "pause.c"], check=True)
+    with subprocess.Popen([tmp_path / "pause"]) as process:
+        try:
+            until(lambda: state_of(process.pid) == "S", "its sleep")
+            status, document = judge(process.pid)
+            assert (status, document["verdict"]["kind"]) == (11, "waiting")
+            assert "pause" in document["verdict"]["headline"]
+            assert runs_on(process)
+        finally:
+            process.kill()
 
 
 def test_one_that_moves(start: Start, tmp_path: Path) -> None:
@@ -322,7 +354,7 @@ def test_match_takes_the_parent_for_its_workers(start: Start) -> None:
     [
         (["abc"], 2, "harness: 'abc' is no process id.\n  next: harness ps\n"),
         (["-7"], 2, ""),
-        (["host:7"], 2, "is no process id."),
+        (["host:x"], 2, "is no process id."),
         (["1", "--for", "x"], 2, "harness: 'x' is no duration.\n"),
         (["--for", "-1"], 2, ""),
         (["4194305"], 3, "harness: There is no process 4194305.\n  next: harness ps\n"),

@@ -37,12 +37,14 @@ def adopt_orphans() -> Iterator[None]:
     libc.prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
-def start(tmp_path: Path, program: str = VICTIM) -> tuple[subprocess.Popen[str], int, Path]:
+def start(tmp_path: Path, program: str = VICTIM, core: str = "auto") -> tuple[subprocess.Popen[str], int, Path]:
     command = [
         sys.executable,
         "-m",
         "harness",
         "run",
+        "--core",
+        core,
         "--verdict",
         tmp_path / "v.json",
         "--",
@@ -52,7 +54,8 @@ def start(tmp_path: Path, program: str = VICTIM) -> tuple[subprocess.Popen[str],
     ]
     environment = {**os.environ, "HARNESS_CASES": str(tmp_path / "cases")}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    supervisor = subprocess.Popen(command, env=environment, text=True, **pipes)
+    # Without its supervisor nobody moves its core: that stays where it worked.
+    supervisor = subprocess.Popen(command, env=environment, text=True, cwd=tmp_path, **pipes)
     assert supervisor.stdout is not None
     pid, link = supervisor.stdout.readline().split()
     return supervisor, int(pid), Path(link)
@@ -99,7 +102,7 @@ def test_a_supervisor_killed_while_the_command_waits_lets_it_go(tmp_path: Path) 
 
 
 def test_a_removed_link_directory_costs_the_capture_only(tmp_path: Path) -> None:
-    supervisor, _, link = start(tmp_path)
+    supervisor, _, link = start(tmp_path, core="never")
     shutil.rmtree(link.parent)
     go_on(supervisor)
     assert supervisor.wait(DEADLINE_S) == 128 + signal.SIGSEGV

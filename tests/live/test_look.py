@@ -87,7 +87,7 @@ def test_a_file_that_grows(start: Start, tmp_path: Path) -> None:
     seen, look = look_at(start(source))
     assert str(tmp_path / "train.log") in [one.name for one in rising(seen, "file")]
     assert [one.name for one in rising(seen, "io")] == ["bytes written"]
-    assert look.samples >= 4 and look.looked_s >= 2.0
+    assert look.samples >= 3 and 1.5 <= look.looked_s < 4
     assert len(seen.tools) == 2, "what obviously moves is not stopped a second time for its native stacks"
 
 
@@ -107,11 +107,11 @@ def test_a_local_that_rises_and_one_that_moves(start: Start) -> None:
     assert [one.name.partition(" (")[0] for one in rising(seen, "local")] == ["step in train"]
     step = rising(seen, "local")[0]
     assert step.frame and step.frame.function == "train" and f"(program.py:{step.frame.line})" in step.name
-    assert len(step.values) >= 4 and not rising(seen, "io") and not rising(seen, "file")
+    assert len(step.values) >= 3 and not rising(seen, "io") and not rising(seen, "file")
     assert "token" in {one.name.partition(" ")[0] for one in (*seen.moving, *seen.counters)}
-    assert {spot.frame.function for spot in seen.hot} <= {"spin", "train"} and seen.hot[0].of >= 4
+    assert {spot.frame.function for spot in seen.hot} <= {"spin", "train"} and seen.hot[0].of >= 3
     main = seen.threads[0]
-    assert (main.name, main.state, main.changed) == ("MainThread", "R", True) and main.cpu_s > 1
+    assert (main.name, main.state, main.changed) == ("MainThread", "R", True) and main.cpu_s > 0.2
     assert any(frame.kind == "native" for frame in main.stack) and main.wait is None and main.holds_gil
 
 
@@ -132,14 +132,44 @@ def test_a_sleeping_process_stands_still_whatever_we_do_to_it(start: Start, tmp_
     seen, _ = look_at(process)
     main = seen.threads[0]
     assert rising(seen) == [] and seen.hot == ()
-    assert (main.state, main.changed, main.cpu_s) == ("S", False, 0.0)
+    assert (main.state, main.changed) == ("S", False) and main.cpu_s <= 0.02, "a stop may cost it a tick"
     assert main.wait and main.wait.syscall == "clock_nanosleep", "what a stop has interrupted is remembered"
     assert [one.text for one in seen.unflushed if one.fd == 1] == ["one line\n"]
     output = seen.outputs[1]
     assert (output.kind, output.path, output.size) == ("file", str(tmp_path / "stdout"), 0)
-    assert output.quiet_s is not None and output.quiet_s >= 2 and seen.outputs[0].kind == "null"
+    assert output.quiet_s is not None and output.quiet_s >= 1.5 and seen.outputs[0].kind == "null"
     assert 0 < seen.stopped_ms < 5000 and seen.ended is None and state_of(process.pid) == "S"
     assert seen.python and seen.python.startswith("3.") and seen.openmp is not None and seen.role == "main"
+
+
+def test_the_time_asked_for_is_a_deadline_and_what_stands_is_stopped_for_its_native_stacks_once(start: Start) -> None:
+    source = """
+        event = threading.Event()
+        for _ in range(38):
+            threading.Thread(target=event.wait, daemon=True).start()
+        ready()
+        event.wait()
+    """
+    seen, look = look_at(start(source), 2.0)
+    assert [run.tool for run in seen.tools] == ["pystack native-all", "py-spy locals"]
+    assert 1.5 <= look.looked_s < 5, "some seconds for a machine that is busy with other things"
+    assert len(seen.threads) == 39 and not any(thread.changed for thread in seen.threads)
+
+
+def test_what_falls_asleep_elsewhere_during_the_look_is_looked_at_again(start: Start) -> None:
+    source = """
+        def work(until):
+            ready()
+            while time.monotonic() < until:
+                pass
+        def rest():
+            time.sleep(100)
+        work(time.monotonic() + 2)
+        rest()
+    """
+    main = look_at(start(source), 5.0)[0].threads[0]
+    assert [frame.function for frame in main.stack if frame.kind == "python"] == ["rest", "<module>"]
+    assert any(frame.kind == "native" for frame in main.stack), "not from Python lines only"
 
 
 def test_a_buffer_that_grows(start: Start) -> None:

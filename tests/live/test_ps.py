@@ -14,6 +14,9 @@ from typing import Any
 import jsonschema
 import pytest
 
+from harness.capture.alive.processes import list_python_processes
+from harness.evidence.processes import ProcessTable
+from harness.report.ps import render_ps
 from harness.report.schemas import DIRECTORY
 from tests.live.processes import Ended, bare, state_of, until
 
@@ -57,7 +60,7 @@ def table(*words: str, command: str = "ps") -> dict[int, dict[str, Any]]:
 def test_a_process_is_in_the_table_with_its_facts(start: Start, command: str) -> None:
     process = start()
     row = table(command=command)[process.pid]
-    assert (row["ppid"], row["word"], row["threads"]) == (os.getpid(), "idle", 1)
+    assert (row["ppid"], row["word"], row["threads"]) == (os.getpid(), "sleeping", 1)
     assert row["argv"][:2] == [sys.executable, "-c"] and 0 <= row["age_s"] < 60 and row["rss_bytes"] > 2**20
 
 
@@ -120,10 +123,34 @@ def test_it_never_lists_itself() -> None:
     assert process.pid not in {row["pid"] for row in json.loads(out)["rows"]}
 
 
-def test_a_full_terminal_line_is_cut_and_control_characters_do_not_get_through(start: Start) -> None:
-    start(word="red-\x1b[31m-" + "x" * 500)
-    lines = ps("--match", "xxxxx").stdout.decode().splitlines()
-    assert all(len(line) <= 110 and "\x1b" not in line for line in lines)
+def test_a_pipe_gets_the_whole_command_a_terminal_what_fits_and_neither_gets_control_characters(start: Start) -> None:
+    process = start(word="red-\x1b[31m-" + "x" * 500)
+    text = ps("--match", "xxxxx").stdout.decode()
+    assert "x" * 500 in text and "\x1b" not in text
+    rows = tuple(row for row in list_python_processes("xxxxx", 0.0) if row.pid == process.pid)
+    lines = render_ps(ProcessTable("0", None, 0.0, rows), width=80, color=False).splitlines()
+    assert all(len(line) <= 80 and "\x1b" not in line for line in lines) and lines[1].startswith(str(process.pid))
+
+
+CHILD = "(os.close(1), os.close(w), os.read(r, 1), os._exit(0))"  # ends when its parent does
+LOCKED = "import threading; a = threading.Lock(); a.acquire(); "
+
+
+@pytest.mark.parametrize(
+    ("source", "word"),
+    [
+        (LOCKED + "threading.Thread(target=a.acquire, daemon=True).start(); a.acquire()", "locked"),
+        (LOCKED + "threading.Thread(target=time.sleep, args=(100,), daemon=True).start(); a.acquire()", "idle"),
+        (LOCKED + "a.acquire(timeout=100)", "idle"),
+        ("import socket; s = socket.create_server(('127.0.0.1', 0)); s.accept()", "listening"),
+        ("import select; select.epoll().poll()", "listening"),
+        (f"r, w = os.pipe(); os.fork() or {CHILD}; os.wait()", "waits for a child"),
+        ("r, w = os.pipe(); os.read(r, 1)", "reading"),
+    ],
+)
+def test_one_word_tells_a_lock_from_a_server(start: Start, source: str, word: str) -> None:
+    process = start(source)
+    until(lambda: table()[process.pid]["word"] == word, word)
 
 
 def test_a_reader_that_has_gone_costs_nothing() -> None:

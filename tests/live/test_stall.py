@@ -138,7 +138,25 @@ def test_term_ends_it_after_the_report(harness: Any, script: Any, gate: Path) ->
     at = [stderr.index(text) for text in (b"Nothing outside", b"(job.py:3)", b"SIGTERM goes to pid", b"Terminated")]
     assert at == sorted(at) and b"harness run --on-stall term" in stderr
     assert read_stall(harness.case)["verdict"]["python_frame"]["function"] == "work"
-    assert json.loads((harness.case / "verdict.json").read_bytes())["verdict"]["kind"] == "terminated"
+    verdict = json.loads((harness.case / "verdict.json").read_bytes())["verdict"]
+    stall = read_stall(harness.case)["verdict"]
+    assert verdict["kind"] == "terminated" and verdict["headline"].endswith(
+        f"because it was stuck. {stall['headline']}"
+    )
+    assert verdict["user_frame"] == stall["user_frame"] and verdict["user_frame"]["function"] == "work"
+
+
+def test_one_that_leaves_with_a_status_of_its_own_when_asked_gets_the_cause_too(
+    harness: Any, script: Any, gate: Path
+) -> None:
+    source = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(3))\n" + STUCK.format(
+        gate=str(gate)
+    )
+    process = harness.start(*script(source), options=("--stall-after", "1s", "--on-stall", "term"))
+    process.communicate(timeout=DEADLINE_S)
+    verdict = json.loads((harness.case / "verdict.json").read_bytes())["verdict"]
+    assert (process.returncode, verdict["kind"]) == (3, "exit-nonzero")
+    assert "because it was stuck. " in verdict["headline"] and verdict["user_frame"]["function"] == "work"
 
 
 def test_on_stall_alone_is_a_usage_error(harness: Any) -> None:

@@ -26,7 +26,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.capture.alive.unflushed import read_unflushed
+from harness.capture.alive.unflushed import Buffers, read_unflushed
 from harness.evidence.unflushed import Unflushed
 from tests.live.processes import state_of, until
 from tests.zoo.test_zoo import INTERPRETERS
@@ -298,6 +298,24 @@ def test_a_target_that_prints_now_and_then_is_read_between_two_lines(python: str
 
 
 @every_python
+def test_a_second_reading_begins_where_the_streams_were_found(python: str, start: Start) -> None:
+    target = start(python, "os.write(READY, b'!')\nfor n in range(10 ** 4): say('%09d\\n' % n); time.sleep(0.02)")
+    buffers = Buffers(target.pid)
+    first = next(one for one in buffers.collect().streams if one.fd == 1)
+    until(lambda: target.told_path.stat().st_size > first.bytes + 30, "a few more lines")
+    second = next(one for one in buffers.collect().streams if one.fd == 1)
+    assert second.bytes > first.bytes and second.text.startswith(first.text)
+
+
+@every_python
+def test_places_that_hold_no_stream_are_not_believed(python: str, start: Start) -> None:
+    target = start(python, "say('first\\n')")
+    places = ask_probe(str(target.pid))["places"]
+    wrong = [str(place + 16) for place in places]
+    assert ask_probe(str(target.pid), *wrong)["streams"] == ask_probe(str(target.pid))["streams"]
+
+
+@every_python
 def test_a_stopped_process_can_be_read(python: str, start: Start) -> None:
     target = start(python, "say('before it was stopped')")
     os.kill(target.pid, signal.SIGSTOP)
@@ -401,7 +419,7 @@ characters = st.characters(exclude_categories=["Cs"])
 texts = st.text(characters, max_size=80) | st.text("ab\n", max_size=300) | st.text("é東🚀", min_size=1, max_size=20)
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(printed=st.lists(texts, max_size=40))
 def test_any_texts(talker: Talker, printed: list[str]) -> None:
     talker.tell(printed)
@@ -479,7 +497,7 @@ def test_someone_elses_process_is_an_answer(start: Start) -> None:
     assert answer["streams"] == [] and "not permitted" in answer["why"]
 
 
-@pytest.mark.parametrize("words", [["x"], ["-1"], ["1", "2"]])
+@pytest.mark.parametrize("words", [["x"], ["-1"], ["1", "x"]])
 def test_a_usage_error_is_status_two(words: list[str]) -> None:
     child = run_probe(*words)
     assert child.returncode == 2 and child.stderr.startswith("usage:") and not child.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -152,6 +153,9 @@ def test_the_signal_that_ended_it_is_named(job: Any, watch: Any, signo: signal.S
     os.kill(patient.pid, signo)
     ended = watcher.expect("ended")
     assert (ended["exit_code"], ended["signal"]) == (None, signo.name) and "exit status" in ended["source"]
+    assert ended["memory"]["peak_bytes"] > 1 << 20 and ended["memory"]["largest_pid"] == ended["pid"]
+    if signo == signal.SIGKILL and os.getuid() == 0:
+        assert f"sent by process {os.getpid()} (" in ended["text"]
     assert watcher.status() == 10
 
 
@@ -297,6 +301,21 @@ def test_the_live_view_is_redrawn_and_events_stay(job: Any, terminal: Any, tmp_p
     assert terminal.read_to_end(process) == 10
     assert b"ended with exit status 3" in terminal.seen
     assert max(len(text) for text in terminal.seen.split(b"\n") if b"threads" in text) <= 130
+
+
+def test_the_live_view_shows_hot_lines_and_stops_nobody(terminal: Any, tmp_path: Path) -> None:
+    script = tmp_path / "spins.py"
+    terminal.resize(100, 30)
+    script.write_text("def spin():\n    while True:\n        pass\nspin()\n")
+    with subprocess.Popen([sys.executable, script]) as patient:
+        try:
+            line = [sys.executable, "-m", "harness", "watch", str(patient.pid)]
+            process = terminal.start(line, env={**os.environ, "TERM": "xterm"})
+            terminal.read_until(b"  hot      spin (spins.py:")
+            assert re.search(rb"CPU +\d+%, \d+ MiB", terminal.seen) and b" runs" in terminal.seen
+        finally:
+            patient.kill()
+    assert terminal.read_to_end(process) == 10
 
 
 def test_what_cannot_be_watched(watch: Any) -> None:

@@ -8,8 +8,10 @@ import re
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,9 @@ ROOT = Path(__file__).parents[2]
 # Async-signal-safe (man 7 signal-safety), or a plain system call, or without any state (strstr, memcpy, memset).
 ALLOWED = {"syscall", "__errno_location", "clock_gettime", "prctl", "sigaltstack", "strstr", "memcpy", "memset"}
 OURS = {"harness_link", "_GLOBAL_OFFSET_TABLE_"}
+# crash.c and leave.c call each other; what either calls besides is checked of both.
+HANDLERS = ("crash", "leave")
+SHARED = {"harness_stop_telling", "harness_tell", "harness_send_self"}
 # The same of macOS (man 2 sigaction), and Mach calls: messages to the kernel, without a lock of the process.
 ALLOWED_MACOS = {
     *("___error", "_bzero", "___bzero", "_memset", "_memcpy", "_strncmp", "_strlen"),
@@ -33,6 +38,7 @@ ALLOWED_MACOS = {
     *("_thread_suspend", "_vm_deallocate", "_vm_read_overwrite"),
 }
 STACK_BYTES = 2048
+DEADLINE_S = 2.5  # a crash waits for 3 s (native/link.h)
 # macOS has no alternate stack below 32 kB (MINSIGSTKSZ); what matters is that no function grows unseen.
 FRAME_BYTES = 1024
 N_UNDEFINED_EXTERNAL = 1  # <mach-o/nlist.h>: N_UNDF | N_EXT
@@ -44,23 +50,16 @@ def handler(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("gcc") is None:
         pytest.skip("needs gcc")
     build = tmp_path_factory.mktemp("handler")
-    flags = [
-        "-std=gnu11",
-        "-O2",
-        "-fPIC",
-        "-fcallgraph-info=su",
-        "-c",
-        ROOT / "native" / "crash.c",
-        "-o",
-        build / "crash.o",
-    ]
-    subprocess.run(["gcc", *flags], cwd=build, check=True)
-    return build / "crash.o"
+    for name in HANDLERS:
+        flags = ["-std=gnu11", "-O2", "-fPIC", "-fcallgraph-info=su", "-c", ROOT / "native" / f"{name}.c"]
+        subprocess.run(["gcc", *flags, "-o", build / f"{name}.o"], cwd=build, check=True)
+    return build
 
 
-def test_the_handler_calls_only_what_a_handler_may_call(handler: Path) -> None:
-    listing = subprocess.run(["nm", "-u", handler], capture_output=True, text=True, check=True).stdout
-    assert {line.split()[-1] for line in listing.splitlines()} <= ALLOWED | OURS
+@pytest.mark.parametrize("name", HANDLERS)
+def test_the_handler_calls_only_what_a_handler_may_call(handler: Path, name: str) -> None:
+    listing = subprocess.run(["nm", "-u", handler / f"{name}.o"], capture_output=True, text=True, check=True).stdout
+    assert {line.split()[-1] for line in listing.splitlines()} <= ALLOWED | OURS | SHARED
 
 
 @pytest.mark.parametrize("target", ["aarch64-macos", "x86_64-macos"])
@@ -77,9 +76,9 @@ def test_the_handler_of_macos_calls_only_what_a_handler_may_call(target: str, tm
     assert undefined <= ALLOWED_MACOS | {"_harness_link"}
 
 
-def read_call_graph(path: Path) -> tuple[dict[str, int], dict[str, set[str]]]:
+def read_call_graph(where: Path) -> tuple[dict[str, int], dict[str, set[str]]]:
     """Bytes of stack and callees of each function, as gcc itself wrote them down."""
-    text = path.read_text()
+    text = "".join(path.read_text() for path in sorted(where.glob("*.ci")))
     sizes = {name: int(size) for name, size in re.findall(r'title: "([^"]+)" label: "[^"]*?(\d+) bytes', text)}
     calls: dict[str, set[str]] = {}
     for source, target in re.findall(r'sourcename: "([^"]+)" targetname: "([^"]+)"', text):
@@ -93,9 +92,9 @@ def deepest(function: str, sizes: dict[str, int], calls: dict[str, set[str]], ab
     return sizes.get(function, 0) + max(inner, default=0)
 
 
-@pytest.mark.parametrize("entry", ["harness_on_fatal", "on_park"])
+@pytest.mark.parametrize("entry", ["harness_on_fatal", "on_park", "harness_on_leaving"])
 def test_the_handler_needs_less_stack_than_the_smallest_alternate_stack_leaves(handler: Path, entry: str) -> None:
-    sizes, calls = read_call_graph(next(handler.parent.glob("*.ci")))
+    sizes, calls = read_call_graph(handler)
     names = [name for name in sizes if name == entry or name.endswith(f":{entry}")]
     assert len(names) == 1
     assert 0 < deepest(names[0], sizes, calls) < STACK_BYTES
@@ -146,6 +145,50 @@ def test_a_record_tells_the_fault_as_it_was(where: str, tmp_path: Path) -> None:
     assert record.pid == pid == process.pid
     assert (record.tid == record.pid) == (where == "main")
     assert (record.threads, record.parked) == ((0, 0) if where == "main" else (1, 1))
+
+
+@pytest.mark.parametrize("signo", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGXCPU])
+def test_one_that_is_asked_to_leave_tells_by_whom(signo: signal.Signals) -> None:
+    with listening() as end:
+        variables = {
+            **os.environ,
+            "LD_PRELOAD": str(native.LIBRARY),
+            "HARNESS_LINK": str(end.path),
+            "HARNESS_TELL": "1",
+        }
+        process = subprocess.Popen(["cat"], env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(b"ready\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(signo)
+        record, pid = receive(end)
+        assert process.wait(60) == -signo
+    assert link.is_leave(record) and record.pid == pid == process.pid
+    assert (record.signo, record.code, record.sender, record.uid) == (signo, 0, os.getpid(), os.getuid())
+    command = Path("/proc/self/cmdline").read_bytes()
+    assert bytes(native.load()[0].buffer(record.command))[: record.length] == command[: len(record.command)]
+
+
+@pytest.mark.parametrize("trouble", ["absent", "deaf"])
+def test_a_supervisor_that_is_gone_or_deaf_costs_nothing(trouble: str, tmp_path: Path) -> None:
+    """Deaf: its queue is full and it never accepts; a crash would wait for it, a SIGTERM does not."""
+    deaf = socket.socket(socket.AF_UNIX)
+    deaf.bind(str(tmp_path / "link"))
+    deaf.listen(0)
+    waiting = [socket.socket(socket.AF_UNIX) for _ in range(4)]
+    for one in waiting:
+        one.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            one.connect(str(tmp_path / "link"))
+    path = tmp_path / ("link" if trouble == "deaf" else "absent")
+    variables = {**os.environ, "LD_PRELOAD": str(native.LIBRARY), "HARNESS_LINK": str(path), "HARNESS_TELL": "1"}
+    begun = time.monotonic()
+    done = subprocess.run(["sh", "-c", "kill -TERM $$; echo alive"], env=variables, capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout) == (-signal.SIGTERM, b"")
+    assert time.monotonic() - begun < DEADLINE_S
+    for one in (deaf, *waiting):
+        one.close()
 
 
 def test_the_record_is_the_same_on_aarch64(tmp_path: Path) -> None:

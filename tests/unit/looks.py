@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.diagnose.alive import judge_look
+from harness.diagnose.alive_document import judge_look
 from harness.diagnose.verdict import Document
 from harness.evidence.alive import Counter, HeldLock, HotSpot, LivingProcess, LivingThread, Look, Output, Wait
 from harness.evidence.crash import CrashFrame

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harness.diagnose.alive import ALIVE_NAMES, estimate_next, exit_code_of, judge_look
+from harness.diagnose.alive import ALIVE_NAMES, exit_code_of
+from harness.diagnose.alive_document import judge_look
+from harness.diagnose.moving import estimate_next
 from harness.diagnose.verdict import Document
 from harness.diagnose.waiting import describe_threads
 from harness.evidence.alive import Counter, LivingProcess, LivingThread, Wait
@@ -684,6 +686,13 @@ def test_a_rising_local_of_the_outer_loop_is_progress_but_only_supported() -> No
     assert found.progress and found.progress.moving and "step in train" in (found.progress.counter or "")
     assert place(found) == (100, "MainThread", "encode") and "one in 2 s" in found.verdict.headline
     assert exit_code_of(found) == 0 and found.verdict.against
+
+
+def test_one_increment_gives_no_rate() -> None:
+    """A step of 20 s that ends during a look of 5 s does not take 5 s."""
+    step = counter("local", "step", 3, 3, 3, 4, 4, frame=line("train", 57))
+    found = judge(process(ENCODE, counters=(step,)))
+    assert "rises, by 1 in 4 s" in found.verdict.headline and "one in" not in found.verdict.headline
 
 
 @pytest.mark.parametrize("values", [(3, 4), (3, 4, 2, 5), (3, 3, 3, 3)])

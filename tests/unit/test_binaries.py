@@ -240,7 +240,7 @@ CHANGES = st.lists(st.tuples(st.integers(0, 1 << 20), st.sampled_from([0, 1, 0x7
 
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("kind", FORMATS)
-@settings(max_examples=150, deadline=2000, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(changes=CHANGES, cut=st.floats(0, 1) | st.none(), width=st.sampled_from([1, 4, 8]))
 def test_a_torn_or_hostile_file_gives_a_result_or_a_value_error(
     kind: str, which: int, changes: list[tuple[int, int]], cut: float | None, width: int

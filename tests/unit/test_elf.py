@@ -162,7 +162,7 @@ def read_everything(data: bytes) -> None:
 MUTATIONS = st.lists(st.tuples(st.integers(0, 4095), st.sampled_from([0, 1, 0x7F, 0x80, 0xFF, 8, 64])), max_size=8)
 
 
-@settings(max_examples=300, deadline=2000, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(changes=MUTATIONS, cut=st.integers(0, 4096) | st.none(), wide=st.booleans())
 def test_a_torn_or_hostile_file_gives_an_answer_or_a_value_error(
     changes: list[tuple[int, int]], cut: int | None, wide: bool
@@ -178,7 +178,7 @@ def test_a_torn_or_hostile_file_gives_an_answer_or_a_value_error(
         pass
 
 
-@settings(max_examples=100, deadline=2000)
+@settings(max_examples=100)
 @given(size=st.integers(0, 20_000), base=st.sampled_from([0x1000, 0x7F0000000000]))
 def test_memory_that_ends_early_or_holds_noise_is_a_value_error_or_an_answer(size: int, base: int) -> None:
     data = build("elf")[1].read_bytes()

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from harness.diagnose.group import exit_code_of_group, judge_group, share_verdicts
 from harness.diagnose.living import judge_living, tell_outlier
-from harness.evidence.alive import LivingProcess, Wait
+from harness.evidence.alive import LivingProcess, Look, Wait
 from harness.evidence.gap import Gap
 from harness.evidence.unflushed import Unflushed
 from harness.report.group import render_group, render_group_line
@@ -45,6 +45,49 @@ def idle_worker(pid: int, reads: bool) -> LivingProcess:
 
 def pids_of(processes: list[LivingProcess]) -> tuple[int, ...]:
     return tuple(one.pid for one in processes)
+
+
+def on_host(host: str, numbers: range, late: int) -> Look:
+    """Ranks of one host; the pids are the same on every host."""
+    some = [
+        replace(one, pid=100 + at, host=host, threads=tuple(replace(each, tid=100 + at) for each in one.threads))
+        for at, one in enumerate(ranks(numbers.stop, late)[numbers.start :])
+    ]
+    seen = look(*some, targets=pids_of(some))
+    started = f"2026-11-{1 + numbers.start:02}T00:00:00+0000"
+    return replace(seen, host=host, address=f"me@{host}:{{pid}}", started=started)
+
+
+def test_the_late_rank_of_another_host_is_named_with_its_host() -> None:
+    """Pids and clocks of two hosts have nothing to do with each other."""
+    looks = on_host("gpu07", range(4), late=6), on_host("gpu08", range(4, 8), late=6)
+    gap = Gap("host gpu09", "No route to host", "ssh gpu09 true")
+    group = judge_group(*looks, unseen=[gap])
+    assert group.outlier is not None and group.tree.count == 8 and group.gaps[-1] == gap
+    assert tell_outlier(group.outlier) == (
+        "7 ranks wait in all_reduce at sync_gradients (train.py:43); "
+        "rank 6 on gpu08 is in refill (train.py:88), busy-python"
+    )
+    headline = group.targets[0].verdict.headline
+    assert "rank 6 on gpu08 has not arrived" in headline and "rank 0-3 on gpu07, rank 4-5,7 on gpu08" in headline
+    assert (group.targets[0].verdict.process.host, group.targets[0].target.host) == ("gpu08", "gpu07")
+    assert group.targets[0].living is not None and group.targets[0].living.pid is None
+    text = render_group(group, width=110, color=False)
+    assert "8 × gpu07[rank 0-3], gpu08[rank 4-7]" in text and "host gpu09: No route to host" in text
+    assert text.endswith("next       harness attach me@gpu08:102\n") and exit_code_of_group(group) == 10
+
+
+def test_hosts_that_all_wait_together_have_no_odd_one() -> None:
+    looks = on_host("gpu07", range(4), late=99), on_host("gpu08", range(4, 8), late=99)
+    group = judge_group(*looks)
+    assert group.outlier is None and {one.verdict.kind for one in group.targets} == {"blocked-collective"}
+    assert "each other" in group.targets[0].verdict.headline
+
+
+def test_who_is_meant_on_many_hosts() -> None:
+    looks = [on_host(f"gpu{n:02}", range(2 * n, 2 * n + 2), late=99) for n in range(6)]
+    assert judge_group(*looks).tree.who == "rank 0-11 on 6 hosts"
+    assert judge_group(*looks[:2]).tree.who == "gpu00[rank 0-1], gpu01[rank 2-3]"
 
 
 def test_the_late_rank_is_named_with_its_line_and_what_it_does() -> None:

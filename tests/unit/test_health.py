@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.diagnose.health import Doctor, Health, judge_health
+from harness.diagnose.health import Doctor, Health, judge_health, summarize_sight
 from harness.evidence.facility import Facility, State
 from harness.report.doctor import render
 
@@ -87,3 +87,14 @@ def test_the_last_line_names_what_is_essential_and_missing() -> None:
     answer = doctor(row("no", essential=True, name="native library"), row("no", name="gdb"))
     last = render(answer, width=100, color=False).splitlines()[-1]
     assert "native library" in last and "gdb" not in last
+
+
+def test_one_line_says_what_is_seen_and_what_is_not() -> None:
+    rows = (LIBRARY, row("no"), row("yes", name="injection"), row("unknown", name="killers"), row("no", name="swap"))
+    assert summarize_sight(rows) == (
+        "Here harness sees crashes with their stacks; it cannot see the kernel's own words; it may not see who sent a "
+        "SIGKILL."
+    )
+    assert summarize_sight((LIBRARY,)) == "Here harness sees nothing."
+    answer = Doctor("0", "3.11", "linux", rows, judge_health(rows), summarize_sight(rows))
+    assert "Here harness sees crashes" in render(answer, width=100, color=False)

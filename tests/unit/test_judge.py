@@ -9,7 +9,7 @@ import pytest
 from harness.diagnose.differential import late_settings
 from harness.diagnose.judge import judge
 from harness.evidence.crash import Crash
-from harness.evidence.model import Ending, Gap, KernelLine, OomCount, PassedSignal, Process, Statement
+from harness.evidence.model import Ending, Gap, OomCount, PassedSignal, Process, Statement
 from tests.unit.evidence import run_evidence
 
 OMP_15 = "OMP: Error #15: Initializing libomp.so.5, but found libiomp5.so already initialized.\n"
@@ -174,17 +174,6 @@ def test_a_crashed_worker_under_a_command_that_ended_well_is_clean_but_mentioned
     assert verdict.kind == "clean"
     assert "101" in verdict.against[0]
     assert "but worker process 101 died of SIGSEGV" in verdict.headline
-
-
-def test_oom_needs_the_kernels_or_the_groups_word() -> None:
-    counted = (OomCount("/sys/fs/cgroup/job", 1),)
-    line = (KernelLine("Memory cgroup out of memory: Killed process 100 (python) total-vm:1kB", "/dev/kmsg"),)
-    assert judge(run_evidence("", KILLED, oom_kills=counted)).verdict.kind == "oom-kill"
-    assert judge(run_evidence("", KILLED, kernel=line)).verdict.kind == "oom-kill"
-    assert judge(run_evidence("Killed\nout of memory\n", KILLED, oom_kills=())).verdict.kind == "killed"
-    other = (KernelLine("Out of memory: Killed process 1000 (chrome)", "/dev/kmsg"),)
-    assert judge(run_evidence("", KILLED, kernel=other)).verdict.kind == "killed"
-    assert judge(run_evidence("", SEGFAULT, oom_kills=counted)).verdict.kind == "segfault"
 
 
 def test_oom_is_ruled_out_only_where_one_could_look() -> None:

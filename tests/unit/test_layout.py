@@ -59,7 +59,7 @@ def test_a_file_is_read_again_when_it_has_changed(tmp_path: Path) -> None:
         read_file_layout(str(copy))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(0, 255)), min_size=1, max_size=20), st.booleans())
 def test_a_damaged_file_gives_a_clean_error(changes: list[tuple[int, int]], cut: bool) -> None:
     data = bytearray(FILES[0].read_bytes())

@@ -77,8 +77,11 @@ def test_nothing_is_a_tree_too() -> None:
 
 
 def test_a_look_gives_the_main_stack_of_each_process() -> None:
-    ranks = [process(thread(pid, *SYNC), thread(pid + 1, MAIN), rank=str(n)) for n, pid in enumerate((100, 200))]
-    found = collect_stacks([*ranks, process(pid=300, state="Z")], "gpu07")
+    ranks = [
+        process(thread(pid, *SYNC), thread(pid + 1, MAIN), rank=str(n), host="gpu07")
+        for n, pid in enumerate((100, 200))
+    ]
+    found = collect_stacks([*ranks, process(pid=300, state="Z")])
     assert merge(found).who == "gpu07[rank 0-1]" and len(found) == 2
 
 

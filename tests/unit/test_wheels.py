@@ -216,7 +216,7 @@ def test_older_and_pure_wheels_go_with_newer_ones(tmp_path: Path) -> None:
     assert found.platform == "macosx_14_0_arm64"
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_mutated_wheel_is_read_or_refused(tmp_path: Path, data: st.DataObject) -> None:
     path = wheel(tmp_path, "a-1", LINUX, {"a/_c.so": binary(runtime=True), "a-1.dist-info/METADATA": b"Name: a\n\n"})

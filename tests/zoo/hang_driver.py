@@ -13,13 +13,13 @@ A program in hangs/ declares in literals, read without importing it:
            facts            words that the headline or the grounds must contain
            cycle            of a deadlock: every member; the three keys above are those of its first, any may be named
            ranks            of a collective: who stands where; the three keys above are those of who has not arrived
-           rising_local     the integer that only rises
-           unflushed        what lies in the buffer of stdout and has not been written
+           rising_local     the integer that only rises; of a list any of them
+           unflushed        what lies in the buffer of stdout and has not been written; unflushed_start: its first lines
   CONTROL  kind             of the same program with --control, which is well; rising_local and unflushed as above
   NEEDS    packages         BUILD, BUILD_FLAGS, BUILD_NAME   a C helper, its path is in ZOO_LIB
   SKIP     a sentence       why it cannot be judged yet
 
-When everything is in place, the program puts a JSON object under the name in ZOO_READY: "pid" of the process really
+When everything is in place, the program says so (hangs/stage): a JSON object in ZOO_READY, with "pid" of the one really
 stuck if it is not the one started, "facts" that are known only when it runs, the pids of "ranks". It ends by itself
 within two minutes; exit 77 before it is ready says that something it needs is not there.
 """

@@ -9,6 +9,7 @@ import itertools
 import os
 import subprocess
 import sys
+import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -34,11 +35,14 @@ def list_runs() -> list:
     return runs
 
 
-def run(command: list[str], environment: dict[str, str]) -> tuple[int, bytes, bytes]:
-    """Status as a shell gives it, stdout, stderr without our report."""
-    done = subprocess.run(command, env=environment, capture_output=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL)
+def run(command: list[str], environment: dict[str, str], cwd: Path) -> tuple[int, bytes, bytes, bytes]:
+    """Status as a shell gives it, stdout, stderr without our report, our report."""
+    done = subprocess.run(
+        command, env=environment, capture_output=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL, cwd=cwd
+    )
     status = done.returncode if done.returncode >= 0 else 128 - done.returncode
-    return status, done.stdout, done.stderr.partition(b"harness: ")[0]
+    own_words, _, report = done.stderr.partition(b"harness: ")
+    return status, done.stdout, own_words, report
 
 
 def without_addresses(text: bytes) -> list[bytes]:
@@ -51,13 +55,15 @@ def without_lines(text: bytes, beginnings: list[str]) -> list[bytes]:
 
 
 @cache
-def run_bare(path: Path, version: str, library: str | None) -> tuple[int, bytes, bytes]:
-    return run([INTERPRETERS[version], str(path)], make_environment(library))
+def run_bare(path: Path, version: str, library: str | None) -> tuple[int, bytes, bytes, bytes]:
+    with tempfile.TemporaryDirectory() as cwd:  # each has a place of its own for a core
+        return run([INTERPRETERS[version], str(path)], make_environment(library), Path(cwd))
 
 
 def make_environment(library: str | None) -> dict[str, str]:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment |= {"PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1"}
+    environment |= {"HARNESS_TELL": "1"}  # else root never has the handlers of native/leave.c
     return {**environment, "ZOO_LIB": library} if library else environment
 
 
@@ -71,7 +77,7 @@ def test_same_end_same_output_as_bare(path: Path, version: str, inject: str, tmp
     words = [sys.executable, "-m", "harness", "run", "-q", "--inject", inject, "--", INTERPRETERS[version], str(path)]
 
     bare = run_bare(path, version, library)
-    supervised = run(words, {**make_environment(library), "HARNESS_CASES": str(tmp_path)})
+    supervised = run(words, {**make_environment(library), "HARNESS_CASES": str(tmp_path / "cases")}, tmp_path)
 
     assert bare[0] == literals["BARE"]["exit"], bare
     assert supervised[0] == bare[0], supervised

@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,27 @@ def build(source: Path, flags: list[str], where: Path) -> Path:
     return library
 
 
+def memory_group(literals: dict[str, Any], tmp_path: Path) -> Path | None:
+    """A memory control group (version 1) with the limit that the scenario asks for; `remove_group` takes it away."""
+    if "MEMORY_LIMIT_BYTES" not in literals:
+        return None
+    base = Path("/sys/fs/cgroup/memory")
+    if os.getuid() != 0 or not (base / "memory.limit_in_bytes").exists():
+        pytest.skip("needs root and a version 1 memory control group")
+    group = base / f"harness-zoo-{os.getpid()}-{tmp_path.name}"
+    group.mkdir()
+    (group / "memory.limit_in_bytes").write_text(str(literals["MEMORY_LIMIT_BYTES"]))
+    return group
+
+
+def remove_group(group: Path) -> None:
+    """The kernel takes its last process out a moment after that has ended."""
+    give_up = time.monotonic() + DEADLINE_S
+    while (group / "cgroup.procs").read_text() and time.monotonic() < give_up:
+        time.sleep(0.01)
+    group.rmdir()
+
+
 def make_command(path: Path, literals: dict[str, Any], python: str, control: bool) -> list[str]:
     flag = "--control" if control else ""
     template = literals.get("COMMAND")
@@ -103,7 +125,9 @@ def supervise(
     command: list[str], inject: str, environment: dict[str, str], send: str | None, tmp_path: Path
 ) -> tuple[int, dict]:
     verdict = tmp_path / "verdict.json"
-    words = [sys.executable, "-m", "harness", "run", "--inject", inject, "--verdict", str(verdict), "--", *command]
+    # A core would tell what the shim cannot see; what it tells is asked for in tests/live/test_cores.py.
+    options = ["--inject", inject, *(("--core", "never") if inject == "shim" else ()), "--verdict", str(verdict)]
+    words = [sys.executable, "-m", "harness", "run", *options, "--", *command]
     ready = tmp_path / "ready"
     if send:
         os.mkfifo(ready)
@@ -170,11 +194,17 @@ def test_verdict(path: Path, version: str, twin: str, inject: str, tmp_path: Pat
     environment |= {"HARNESS_CASES": str(tmp_path / "cases"), "TMPDIR": str(tmp_path)}
     if source := literals.get("BUILD"):
         environment["ZOO_LIB"] = str(build(SCENARIOS / source, literals.get("BUILD_FLAGS", []), built))
+    group = memory_group(literals, tmp_path)
+    environment |= {"ZOO_GROUP": str(group)} if group else {}
     command = make_command(path, literals, INTERPRETERS[version], control)
 
     send = None if control else literals.get("SENDS")
 
-    status, document = supervise(command, inject, environment, send, tmp_path)
+    try:
+        status, document = supervise(command, inject, environment, send, tmp_path)
+    finally:
+        if group:
+            remove_group(group)
 
     expected = literals["CONTROL"] if control else literals["EXPECT"]
     if inject == "shim" and not control:

@@ -16,7 +16,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Optional
 
 from harness.capture.alive.unix_peers import find_unix_peer
 
@@ -34,7 +34,7 @@ _TCP = (
     "LISTEN", "CLOSING", "NEW_SYN_RECV",
 )  # fmt: skip
 
-Direction = Literal["read", "write"] | None
+Direction = Optional[Literal["read", "write"]]  # noqa: UP045 (evaluated, on other hosts by Python 3.9 too)
 
 
 class Leads(NamedTuple):

@@ -28,9 +28,9 @@ from harness.capture.alive.living import (
     read_status,
     why_not_stop,
 )
-from harness.capture.alive.spying import Spy
+from harness.capture.alive.spying import ENOUGH, Spy
 from harness.capture.alive.standing import Standing
-from harness.capture.alive.unflushed import read_unflushed
+from harness.capture.alive.unflushed import Buffers
 from harness.capture.files.images import list_images, read_maps
 from harness.capture.openmp.live import complete
 from harness.capture.openmp.sighting import look_while_held
@@ -57,12 +57,13 @@ class Followed:
         self._above = parent.identity if parent else read_identity(self.first.ppid)
         self._is_target = is_target
         self._identify()
-        self.tally, self.spy = Tally(pid), Spy(pid)
+        self.tally, self.spy, self.buffers = Tally(pid), Spy(pid), Buffers(pid)
         self.standing = Standing(pid, self.tally, self.spy)
         self.ended: str | None = None
         self.images: tuple[Image, ...] = ()
         self.unflushed: tuple[Unflushed, ...] = ()
         self.spy_due_s = self.buffers_due_s = 0.0
+        self.has_waits = False
         self._refused = why_not_stop(pid)
         self._buffers: dict[int, list[tuple[float, int]]] = {}
         self._gaps: dict[str, Gap] = {}
@@ -79,6 +80,7 @@ class Followed:
         )
 
     def close(self) -> None:
+        self.buffers.close()
         if self._pidfd is not None:
             os.close(self._pidfd)
             self._pidfd = None
@@ -130,11 +132,12 @@ class Followed:
             return
         self.ended = f"it ended after {at_s:.1f} s, {_describe_status(status)}"
 
-    def look_at_python(self, at_s: float) -> None:
+    def look_at_python(self, at_s: float, deadline_s: float) -> None:
         if self.may_be_spied:
             self.standing.look_before_stop()
             self._refused = why_not_stop(self.pid)
-            self.spy.sample(at_s, blocking=self._refused is None and self.last.threads <= MANY_THREADS)
+            blocking = self._refused is None and self.last.threads <= MANY_THREADS
+            self.spy.sample(at_s, deadline_s, blocking=blocking)
 
     def look_at_stacks(self, deadline_s: float) -> None:
         self.standing.look_before_stop()
@@ -145,16 +148,19 @@ class Followed:
             self.standing.skip_stacks(self._refused)
 
     def look_at_waits(self) -> None:
+        self.has_waits = True
         self.standing.look_at_waits()
         if self.has_python and not self.is_fine:
             self.standing.look_at_locks()
 
-    def look_at_buffers(self, at_s: float, *, always: bool = False) -> None:
+    def start_buffers(self, *, always: bool = False) -> None:
         """What was printed and not flushed. On a terminal every line is flushed, and only the end is asked for."""
         leads = {output.fd: output.kind for output in read_outputs(self.pid)}
-        if not self.has_python or not (always or leads.get(1) in _NEVER_TTY or leads.get(2) in _NEVER_TTY):
-            return
-        self.unflushed, gap = read_unflushed(self.pid)
+        if self.has_python and (always or leads.get(1) in _NEVER_TTY or leads.get(2) in _NEVER_TTY):
+            self.buffers.start()
+
+    def collect_buffers(self, at_s: float, deadline_s: float) -> None:
+        self.unflushed, gap = self.buffers.collect(deadline_s)
         self._gaps.pop("unflushed", None)
         if gap is not None:
             self._gaps["unflushed"] = gap
@@ -187,6 +193,15 @@ class Followed:
             self._gaps["stopped"] = Gap(
                 "an undisturbed look", "the process was still stopped afterwards, and was let go"
             )
+
+    @property
+    def has_few_samples(self) -> bool:
+        return self.may_be_spied and len(self.spy.sightings) < ENOUGH
+
+    def note_few_samples(self) -> None:
+        if self.has_few_samples:
+            why = f"its Python lines could be read {len(self.spy.sightings)} times only, and {ENOUGH} are needed"
+            self._gaps["locals"] = Gap("integers that rise", why, f"harness attach {self.pid} --for 10")
 
     @property
     def is_fine(self) -> bool:

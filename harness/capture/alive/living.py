@@ -83,7 +83,10 @@ def read_stat(pid: int, tid: int | None = None, proc: Path = _PROC) -> Stat:
     """OSError: there is no such process or thread."""
     folder = f"{proc}/{pid}" if tid is None else f"{proc}/{pid}/task/{tid}"
     with open(f"{folder}/stat", "rb", buffering=0) as file:  # noqa: PTH123 (500 threads, twice a second)
-        text = file.read().decode(errors="replace")
+        return parse_stat(file.read().decode(errors="replace"))
+
+
+def parse_stat(text: str) -> Stat:
     name, _, rest = text.partition("(")[2].rpartition(")")
     words = rest.split()
     return Stat(

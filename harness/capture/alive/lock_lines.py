@@ -13,7 +13,7 @@ import time
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Union
 
 _LARGEST_BYTES = 2 << 20
 _LONGEST_TEXT = 80
@@ -22,8 +22,9 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _ASKING = {"acquire", "__enter__", "wait", "wait_for", "join", "get", "put", "result"}
 _PROC = Path("/proc")
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-Scope = ast.Module | Function
+# As types they are evaluated, on other hosts by Python 3.9 too.
+Function = Union[ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda]  # noqa: UP007
+Scope = Union[ast.Module, Function]  # noqa: UP007
 With = (ast.With, ast.AsyncWith)
 
 

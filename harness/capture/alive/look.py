@@ -1,48 +1,56 @@
 """What living processes and those below them do during some seconds: the order of the samples, and their costs. Linux.
 
-Cheap samples of /proc twice a second, Python lines and locals about once a second, native stacks near the start and,
-of what does not obviously move, at the end. Every tool has a deadline. Decides nothing: a look is evidence.
+The time asked for is a deadline. Native stacks, which cost most, are taken once, and again only of what has moved out
+of them and does not obviously get on; Python lines and locals about once a second, five times at least; /proc twice a
+second; memory is searched beside all that. Every tool has a deadline. Decides nothing: a look is evidence.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import pwd
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 from harness import __version__
 from harness.capture.alive.device import Meter
 from harness.capture.alive.following import MANY_THREADS, Followed
 from harness.capture.alive.living import find_family, read_stat, read_status
+from harness.capture.alive.macos import sample_processes
+from harness.capture.pystack_engine import warm_engine
 from harness.errors import HarnessError
 from harness.evidence.alive import Look, ThreadState
 from harness.evidence.gap import Gap
 
 _SAMPLE_S = 0.5
 _SPY_S = 0.8
+_SPIES = 5  # in the time asked for
 _SPY_COST_S = 0.08  # of one process, on our side
 _BUFFERS_S = 5.0
 _MOST_STOPPED = 50  # one part in so many
-_STACKS_S = 5.0
+_TOOL_S, _SHORTEST_TOOL_S = 5.0, 1.0
+_STACKS_S = 5.0  # without native frames a wait for a rank looks like one for a lock
 _ALL_BUFFERS_S = 10.0
 _MANY_STACKS_S = 15.0
 _ALL_STACKS_S = 20.0
+_AGAIN_SHARE = 4  # a second look at the stacks may take one part in so many
+_LATE_S = 0.5
+_WAITS_S = 0.12  # to end with: waits, buffers, the last sample
+_THREAD_S = 0.003
 _MOST_PROCESSES = 128
-_ENOUGH = 4  # samples of Python lines: with fewer nobody can tell what only rises
 _AT_A_TIME = max(1, min(4, (os.cpu_count() or 1) // 2))
-_SLOW = 3  # times as long as asked for, at most, when the tools are that slow
 
 
 def take_look(pids: Sequence[int], for_s: float = 5.0, on_sample: Callable[[Look], object] | None = None) -> Look:
     """HarnessError when none of the processes can be looked at. `on_sample` gets what is known so far."""
-    if sys.platform != "linux":
-        hint = f"sudo py-spy dump --pid {pids[0]}"
-        raise HarnessError("Living processes can be looked at on Linux only, so far.", hint=hint)
+    if sys.platform == "darwin":
+        return sample_processes(pids, for_s)
     looking = _Looking(pids, for_s)
     try:
         return looking.run(on_sample)
@@ -63,6 +71,7 @@ class _Looking:
         self._meter = Meter()
         self._started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
         self._begun = time.monotonic()
+        self._end_s = for_s
 
     def close(self) -> None:
         for one in self.followed.values():
@@ -86,31 +95,58 @@ class _Looking:
 
     def run(self, on_sample: Callable[[Look], object] | None) -> Look:
         self._sample()
-        self._look_at_buffers()
-        self._look_at_stacks(first=True)
-        while not self._is_enough():
+        self._read_buffers()
+        with _beside(warm_engine):
             self._spy()
-            if on_sample is not None:
-                on_sample(self.describe())
-            time.sleep(max(0.0, self._next_s() - self.now_s()))
-            self._sample_if_due()
-            self._look_at_buffers()
+        self._look_at_stacks(first=True)
+        with _beside(self._look_at_images):
+            self._follow(on_sample)
+            self._sample()
+            self._read_buffers(last=True)
+            self._spy(last=True)
         self._finish()
         return self.describe()
 
-    def _is_enough(self) -> bool:
-        """The time is over; or, when the tools were slow, every target was seen a few times."""
-        there = [self.followed[pid] for pid in self.targets if self.followed[pid].is_there]
-        seen_enough = all(len(one.spy.sightings) >= _ENOUGH or not one.may_be_spied for one in there)
-        return not there or self.now_s() >= (self.for_s if seen_enough else _SLOW * self.for_s)
+    def _follow(self, on_sample: Callable[[Look], object] | None) -> None:
+        if len(self.followed) > 1:
+            self._end_s = max(self._end_s, self.now_s() + self.for_s / 2)
+        while self._is_anybody_there() and self.now_s() < (until_s := self._end_s - self._reserve_s()):
+            self._spy()
+            self._read_buffers()
+            self._look_ahead(until_s)
+            if on_sample is not None:
+                on_sample(self.describe())
+            time.sleep(max(0.0, min(self._next_s(), until_s) - self.now_s()))
+            self._sample_if_due()
 
-    def _finish(self) -> None:
-        self._sample()
-        self._spy(last=True)
-        self._look_at_stacks(first=False)
-        self._look_at_buffers(last=True)
+    def _is_anybody_there(self) -> bool:
+        return any(self.followed[pid].is_there for pid in self.targets)
+
+    def _reserve_s(self) -> float:
+        """What the end will take, at most half of the time."""
+        again = [one.standing.took_s or one.last.threads * _THREAD_S for one in self._there() if self._looks_again(one)]
+        spies = [one.spy.cost_s or _SPY_COST_S for one in self._there() if one.may_be_spied]
+        return min(self.for_s / 2, _WAITS_S + sum([*again, *spies]) / _AT_A_TIME)
+
+    def _look_ahead(self, until_s: float) -> None:
+        """For locks memory is searched, which takes long: where there is time, not only at the end."""
+        for one in self._there():
+            if not one.has_waits and min(self._next_s(), until_s) > self.now_s():
+                one.look_at_waits()
+
+    def _look_at_images(self) -> None:
         for one in self._there():
             one.look_at_images()
+
+    def _finish(self) -> None:
+        """With as many samples of Python's lines as it takes to see what rises, if that takes but a little longer."""
+        self._look_at_stacks(first=False)
+        late_s = self._end_s + max(_LATE_S, self.for_s / _AGAIN_SHARE)
+        while self.now_s() < late_s and any(one.has_few_samples for one in self._there() if one.role == "main"):
+            self._spy(last=True)
+        self._finish_buffers()
+        for one in self._there():
+            one.note_few_samples()
             one.verify_running()
 
     def _each(self, step: Callable[[Followed], None], ones: Sequence[Followed]) -> None:
@@ -173,31 +209,50 @@ class _Looking:
         if not self.targets:
             raise error
 
+    def _left_s(self) -> float:
+        """For a tool: until the end, and never so little that it could not answer."""
+        return min(_TOOL_S, max(_SHORTEST_TOOL_S, self._end_s - self.now_s()))
+
     def _spy(self, last: bool = False) -> None:
-        every_s = max(_SPY_S, _SPY_COST_S * len(self.followed))
+        every_s = max(min(_SPY_S, self.for_s / _SPIES), _SPY_COST_S * len(self.followed))
 
         def spy(one: Followed) -> None:
             at_s = self.now_s()
-            one.look_at_python(at_s)
+            one.look_at_python(at_s, self._left_s())
             cost_s = one.spy.longest_ms / 1000 * _MOST_STOPPED
-            one.spy_due_s = at_s + min(max(every_s, cost_s), max(every_s, self.for_s / 4))
+            one.spy_due_s = at_s + min(max(every_s, cost_s), max(every_s, self.for_s / _SPIES))
 
         self._each(spy, [one for one in self._there() if last or one.spy_due_s <= self.now_s()])
 
-    def _look_at_buffers(self, last: bool = False) -> None:
-        """Of the targets now and then, to see whether they grow; of all in the end."""
+    def _read_buffers(self, last: bool = False) -> None:
+        """Of the targets now and then, to see whether they grow; of the others once. A few at a time, beside us."""
+        for one in self._there():
+            if one.buffers.is_ready:
+                one.collect_buffers(self.now_s(), _SHORTEST_TOOL_S)
+        under_way = sum(one.buffers.is_under_way for one in self._there())
+        due = [one for one in self._there() if one.buffers_due_s <= self.now_s() or (last and one.role == "main")]
+        for one in due[: max(0, _AT_A_TIME - under_way)]:
+            one.start_buffers()
+            one.buffers_due_s = self.now_s() + _BUFFERS_S if one.role == "main" else math.inf
 
+    def _finish_buffers(self) -> None:
         end_s = self.now_s() + _ALL_BUFFERS_S
 
         def look(one: Followed) -> None:
-            if self.now_s() < end_s:
-                one.look_at_buffers(self.now_s(), always=last)
-                one.buffers_due_s = self.now_s() + _BUFFERS_S
-            else:
+            if self.now_s() > end_s:
                 one.skip_buffers(f"there are {len(self.followed)} processes, and the time was over")
+            elif one.buffers_due_s < math.inf or one.buffers.is_under_way:
+                one.start_buffers(always=True)
+                if one.buffers.is_under_way:
+                    one.collect_buffers(self.now_s(), _TOOL_S)
 
-        due = [one for one in self._there() if one.role == "main" and one.buffers_due_s <= self.now_s()]
-        self._each(look, self._there() if last else due)
+        self._each(look, self._there())
+
+    def _looks_again(self, one: Followed) -> bool:
+        """Where another look at the stacks would tell something, and costs little beside the time asked for."""
+        if one.is_fine or one.last.threads > MANY_THREADS:
+            return not one.is_fine
+        return one.standing.took_s <= self.for_s / _AGAIN_SHARE and one.standing.is_outdated
 
     def _look_at_stacks(self, first: bool) -> None:
         """Targets first. Of very many threads at the end only, and not of those that move: they stand for seconds."""
@@ -205,7 +260,7 @@ class _Looking:
 
         def look(one: Followed) -> None:
             many = one.last.threads > MANY_THREADS
-            if not many if first else not one.is_fine:
+            if not many if first else self._looks_again(one):
                 if self.now_s() < end_s:
                     one.look_at_stacks(_MANY_STACKS_S if many else _STACKS_S)
                 else:
@@ -230,6 +285,15 @@ class _Looking:
             processes=tuple(one.describe(tuple(self._meter.counters(pid))) for pid, one in self.followed.items()),
             gaps=tuple(self.gaps),
         )
+
+
+@contextmanager
+def _beside(work: Callable[[], None]) -> Iterator[None]:
+    """In a thread, which has ended when the block is left: nothing may be forked while it runs."""
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(work)
+        yield
+        done.result()
 
 
 def check_target(pid: int) -> int:

@@ -7,8 +7,6 @@ of native frames, and sees no variables of module level: py-spy reads neither.
 from __future__ import annotations
 
 import re
-import shutil
-import sys
 import time
 from collections import Counter as Count
 from collections.abc import Iterator
@@ -20,13 +18,12 @@ from msgspec import Struct
 
 from harness.capture.alive.counting import make_counter
 from harness.capture.alive.stopwatch import Stopwatch
-from harness.capture.stacks import Said, is_stopping, let_go, run_tool
+from harness.capture.stacks import Said, find_py_spy, is_stopping, let_go, outer_tids, run_tool
 from harness.evidence.alive import Counter, HotSpot
 from harness.evidence.crash import CrashFrame, ToolRun
 
-_DEADLINE_S = 5.0
 _MOST_FAILURES = 2
-_ENOUGH = 3
+ENOUGH = 3  # samples to tell what only rises
 _MOST_SHOWN = 12
 _INTEGER = re.compile(r"-?\d{1,13}")
 _LARGEST = 1 << 40  # what is more is an address, a hash or a time in nanoseconds
@@ -91,17 +88,22 @@ class Spy:
         self._error: str | None = None
 
     @property
+    def cost_s(self) -> float:
+        """Of one sample, on our side."""
+        return self._seconds / len(self.sightings) if self.sightings else 0.0
+
+    @property
     def works(self) -> bool:
         return self._failures < _MOST_FAILURES
 
-    def sample(self, at_s: float, *, blocking: bool) -> Sighting | None:
+    def sample(self, at_s: float, deadline_s: float, *, blocking: bool) -> Sighting | None:
         begun = time.monotonic()
-        said = self._ask(blocking)
+        said = self._ask(blocking, deadline_s)
         self._seconds += time.monotonic() - begun
         try:
             if said.error is not None:
                 raise ValueError(said.error)
-            sighting = Sighting(at_s, msgspec.json.decode(said.output, type=tuple[Thread, ...]))
+            sighting = Sighting(at_s, self._read(said.output))
         except ValueError as error:  # msgspec's are of this kind too
             self._failures += 1
             self._error = str(error)
@@ -110,14 +112,20 @@ class Spy:
         self.sightings.append(sighting)
         return sighting
 
-    def _ask(self, blocking: bool) -> Said:
-        beside_us = shutil.which("py-spy", path=str(Path(sys.executable).parent))
-        command = [beside_us or "py-spy", "dump", "--json", "--locals", "--pid", str(self.pid)]
+    def _read(self, output: bytes) -> tuple[Thread, ...]:
+        threads, outer = msgspec.json.decode(output, type=tuple[Thread, ...]), outer_tids(self.pid)
+        return tuple(
+            msgspec.structs.replace(thread, tid=outer[thread.tid]) if thread.tid in outer else thread
+            for thread in threads
+        )
+
+    def _ask(self, blocking: bool, deadline_s: float) -> Said:
+        command = [find_py_spy(), "dump", "--json", "--locals", "--pid", str(self.pid)]
         if not blocking:
-            return run_tool([*command, "--nonblocking"], _DEADLINE_S)
+            return run_tool([*command, "--nonblocking"], deadline_s)
         was_stopped = is_stopping(self.pid)
         with Stopwatch(self.pid) as watch:
-            said = run_tool(command, _DEADLINE_S)
+            said = run_tool(command, deadline_s)
         self.stopped_ms += watch.stopped_ms
         self.longest_ms = max(self.longest_ms, watch.stopped_ms)
         if not was_stopped and (said.error is not None or is_stopping(self.pid)):
@@ -136,8 +144,9 @@ class Spy:
         return {thread.tid: thread for thread in self.sightings[-1].threads if thread.tid} if self.sightings else {}
 
     def has_changed(self, tid: int) -> bool:
-        """Whether the thread was on another line at any of the samples."""
-        return len({_lines(thread) for one in self.sightings for thread in one.threads if thread.tid == tid}) > 1
+        """Whether the thread was on another line at any of the samples, or an integer of its frames was another."""
+        seen = [thread for one in self.sightings for thread in one.threads if thread.tid == tid]
+        return len(set(map(_lines, seen))) > 1 or len(set(map(_integers, seen))) > 1
 
     def hot_spots(self) -> Iterator[HotSpot]:
         """Most seen first."""
@@ -161,10 +170,15 @@ class Spy:
         moved = [
             make_counter("local", _describe(where, frames[where]), seen, frames[where])
             for where, seen in values.items()
-            if len(seen) >= _ENOUGH and seen[-1][0] == last_s and len({value for _, value in seen}) > 1
+            if len(seen) >= ENOUGH and seen[-1][0] == last_s and len({value for _, value in seen}) > 1
         ]
         rising = [one for one in moved if one.rises]
         return rising[:_MOST_SHOWN], [one for one in moved if not one.rises][:_MOST_SHOWN]
+
+
+def _integers(thread: Thread) -> tuple[tuple[str, str], ...]:
+    found = ((one.name, one.repr or "") for frame in thread.frames for one in frame.locals or ())
+    return tuple(pair for pair in found if _INTEGER.fullmatch(pair[1]))
 
 
 def _lines(thread: Thread) -> tuple[tuple[str, int], ...]:

@@ -1,10 +1,13 @@
 """Where the threads of one process stand: their stacks, the system calls they wait in, the locks they hold or want.
 
-Stops the process for the stacks only; how long is measured. Whether it may be stopped is for the caller to know.
+Stops the process for the stacks only; how long is measured. Whether it may be stopped is for the caller to know. A
+thread that is found at the same place (/proc: stack and code pointer) as after the first look has not moved, and need
+not be stopped again to know that.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 from harness.capture.alive.counting import Tally
@@ -13,8 +16,8 @@ from harness.capture.alive.living import read_in_time
 from harness.capture.alive.locks import find_locks
 from harness.capture.alive.spying import Spy
 from harness.capture.alive.stopwatch import Stopwatch
-from harness.capture.alive.waits import read_wait
-from harness.capture.stacks import LADDER, take_stacks
+from harness.capture.alive.waits import read_place, read_wait
+from harness.capture.stacks import LADDER, has_pystack, take_stacks
 from harness.evidence.alive import HeldLock, HotSpot, LivingThread, ThreadState, Wait
 from harness.evidence.crash import CrashFrame, CrashThread, ToolRun
 from harness.evidence.gap import Gap
@@ -32,9 +35,12 @@ class Standing:
         self.stacks: list[tuple[CrashThread, ...]] = []
         self.tools: list[ToolRun] = []
         self.stopped_ms = 0.0
+        self.took_s = 0.0
         self.gap: Gap | None = None
+        self._places: dict[int, str | None] = {}
         self._waits: dict[int, Wait | None] = {}
         self._locks: dict[int, tuple[HeldLock, ...]] = {}
+        self._locks_of: object = None
 
     def look_at_stacks(self, python: str | None, deadline_s: float) -> None:
         """Of all threads, native and Python. A tenth of a second for a few threads, more with torch."""
@@ -42,19 +48,45 @@ class Standing:
             fix = f"install gdb, or: eu-stack -p {self.pid}"
             self.gap = Gap(_WHAT, f"process {self.pid} is not Python, and there is no gdb", fix)
             return
+        begun = time.monotonic()
         with Stopwatch(self.pid) as watch:
             ladder = LADDER if python else (GDB,)
             step, threads, tools = take_stacks(self.pid, python, deadline_s, ladder=ladder)
         self.stopped_ms += watch.stopped_ms
+        self.took_s = time.monotonic() - begun
         self.tools += tools
         self.stacks += [threads] if threads else []
+        self._places = self._read_places()
         if step != "native-all":
             words = [f"{run.tool}: {run.error.strip().splitlines()[-1]}" for run in tools if run.error]
+            words += [] if has_pystack() else ["pystack, which sees threads that Python does not know, is not there"]
             self.gap = Gap(f"some {_WHAT}" if threads else _WHAT, "; ".join(words))
 
     def skip_stacks(self, why: str) -> None:
         if not self.stacks:
             self.gap = Gap(_WHAT, why)
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether a thread that Python knows has fallen asleep elsewhere, or one that it does not know has moved."""
+        seen, spied = self._list_stacks(), self._spy.last()
+        now = self._read_places()
+        for tid, state in self._states().items():
+            place = now.get(tid)
+            if place is not None and place == self._places.get(tid):
+                continue
+            spy = spied.get(tid)
+            if spy is None:
+                if tid not in seen or self._tally.cpu_s(tid) > 0:
+                    return True
+            elif state != "R" and not _is_at(seen.get(tid), spy.frames[0].place if spy.frames else None):
+                return True
+        return False
+
+    def _read_places(self) -> dict[int, str | None]:
+        tids = list(self._states())
+        nothing: dict[int, str | None] = {}
+        return read_in_time(lambda: {tid: read_place(self.pid, tid) for tid in tids}, nothing)
 
     def look_at_waits(self) -> None:
         """Next to the last stacks. Null for a thread that is on CPU."""
@@ -75,8 +107,11 @@ class Standing:
         return before if before is not None and stands else wait
 
     def look_at_locks(self) -> None:
-        stacks = tuple(self._list_stacks().values())
-        self._locks = read_in_time(lambda: find_locks(self.pid, stacks, self._waits), {}, _LOCKS_S)
+        """Searches memory: not again while all stand where they stood."""
+        stacks, waits = tuple(self._list_stacks().values()), dict(self._waits)
+        if self._locks_of != (stacks, waits):
+            self._locks = read_in_time(lambda: find_locks(self.pid, stacks, waits), {}, _LOCKS_S)
+            self._locks_of = stacks, waits
 
     def _states(self) -> dict[int, ThreadState]:
         samples = self._tally.samples
@@ -111,7 +146,12 @@ class Standing:
         """Two tools describe the same place differently: only what one of them saw twice is compared."""
         seen = [thread for threads in self.stacks for thread in threads if thread.tid == tid]
         differs = len({_strip(thread) for thread in seen}) > len({thread.source for thread in seen})
-        return differs or self._spy.has_changed(tid)
+        return differs or self._spy.has_changed(tid) or (len(self.stacks) == 1 and self._has_left(tid))
+
+    def _has_left(self, tid: int) -> bool:
+        """Of a thread that Python does not know, by its place: it was stopped once only."""
+        before = self._places.get(tid)
+        return tid not in self._spy.last() and before is not None and read_place(self.pid, tid) != before
 
     def native_hot_spots(self) -> Iterator[HotSpot]:
         """Threads on CPU that Python does not know, by the one or two looks at the stacks."""
@@ -124,6 +164,12 @@ class Standing:
                     seen[thread.tid, thread.frames[0]] = seen.get((thread.tid, thread.frames[0]), 0) + 1
         for (tid, frame), times in seen.items():
             yield HotSpot(frame, times, len(self.stacks), tid)
+
+
+def _is_at(thread: CrashThread | None, frame: CrashFrame | None) -> bool:
+    """Whether its innermost Python line is this one."""
+    lines = [(one.file, one.line) for one in (thread.frames if thread else ()) if one.kind == "python"]
+    return frame is None or lines[:1] == [(frame.file, frame.line)]
 
 
 def _says_nothing(wait: Wait | None) -> bool:

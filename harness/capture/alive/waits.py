@@ -83,6 +83,25 @@ def read_wait(pid: int, tid: int, proc: Path = _PROC) -> Wait | None:
     return _read_call(pid, int(words[0]), tuple(int(word, 16) for word in words[1:7]), wchan, proc)
 
 
+def read_call(pid: int, tid: int, proc: Path = _PROC) -> tuple[str, tuple[int, ...]] | None:
+    """The system call a thread sleeps in, and its arguments. Null: on CPU, gone, not known, or not to be seen."""
+    try:
+        words = (proc / str(pid) / "task" / str(tid) / "syscall").read_text().split()
+    except (OSError, ValueError):
+        return None
+    known = CALLS.get(os.uname().machine, {}).get(int(words[0])) if words and words[0].isdigit() else None
+    return (known[0], tuple(int(word, 16) for word in words[1:7])) if known else None
+
+
+def read_place(pid: int, tid: int, proc: Path = _PROC) -> str | None:
+    """Where a sleeping thread stands: its stack and code pointer. Null: on CPU, gone, or not to be seen."""
+    try:
+        words = (proc / str(pid) / "task" / str(tid) / "syscall").read_text().split()
+    except (OSError, ValueError):
+        return None
+    return " ".join(words[-2:]) if len(words) > 2 else None
+
+
 def _read_wchan(task: Path) -> str | None:
     try:
         name = (task / "wchan").read_text().strip().partition(".")[0]  # without the compiler's mark

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -19,10 +21,15 @@ from harness.capture.alive.counting import Sample, Tally
 from harness.capture.alive.living import age_s, find_family, read_in_time, read_outputs, read_stat
 from harness.capture.alive.look import check_target
 from harness.capture.alive.processes import leave_out_descendants
+from harness.capture.alive.spying import Spy
+from harness.capture.killers import Killers, Sent
+from harness.capture.sampler import Sampler
 from harness.capture.system import read_kernel_lines
+from harness.capture.timeline import make_timeline
 from harness.capture.tree import read_argv, read_exit
 from harness.errors import HarnessError
 from harness.evidence.alive import Counter, ThreadState
+from harness.evidence.memory import Timeline
 from harness.evidence.watching import Sight, ThreadSight
 
 _MOST_PROCESSES = 128
@@ -30,6 +37,7 @@ _OWN_SHARE = 0.005  # of one core, for the samples
 _FASTEST_S = 0.1
 _GROWTH = 1.02
 _MOST_EVENTS = 256
+_LINES_S, _LINES_DEADLINE_S, _MOST_LINES = 6.0, 2.0, 10
 _NOT_SEEN = "status not visible to us"
 
 
@@ -45,9 +53,22 @@ class Watched:
         self.wait_status: int | None = None
         self.how_seen = ""
         self.ended = False
+        self.sampler = Sampler(time.monotonic_ns(), in_our_groups=False)
+        self.sampler.sample([pid])
         self._started_s = read_stat(pid).started_s
+        self._spy = Spy(pid)
+        self._lines_due_s = 0.0
+
+    def look_at_lines(self, at_s: float) -> None:
+        """For those who look on: where its Python is on CPU, rarely, and without stopping it."""
+        if self._spy.works and at_s >= self._lines_due_s:
+            self._lines_due_s = at_s + _LINES_S
+            self._spy.sample(at_s, _LINES_DEADLINE_S, blocking=False)
+            del self._spy.sightings[:-_MOST_LINES]
 
     def sample(self, at_s: float) -> None:
+        if time.monotonic() >= self.sampler.due:
+            self.sampler.sample(self.tallies)
         states = {pid: about for pid in self.tallies if (about := _read_state(pid))}
         children: dict[int, dict[int, ThreadState]] = {pid: {} for pid in self.tallies}
         for pid, (state, ppid) in states.items():
@@ -82,6 +103,9 @@ class Watched:
         ages = [output.quiet_s for output in read_outputs(self.pid)[1:] if output.quiet_s is not None]
         return min(age_s(self._started_s), *ages) if ages else None
 
+    def timeline(self) -> Timeline:
+        return make_timeline(self.sampler)
+
     def describe(self) -> Sight:
         pairs = [(tally.samples[0], tally.samples[-1]) for tally in self.tallies.values() if tally.samples]
         threads = sorted((row for pair in pairs for row in _threads_of(*pair)), key=lambda row: -row.cpu)
@@ -93,6 +117,7 @@ class Watched:
             cpu=sum(row.cpu for row in threads),
             rss_bytes=sum(after.stat.rss_bytes for _, after in pairs),
             output_age_s=read_in_time(self.last_output_s, None),
+            hot=tuple(self._spy.hot_spots()),
             moving=tuple(f"{counter.name} +{counter.values[-1] - counter.values[0]:,}" for counter in self.moving),
         )
 
@@ -117,6 +142,10 @@ class Watching:
         self._by_fd = {one.pidfd: one for one in self.targets.values() if one.pidfd is not None}
         for fd in self._by_fd:
             self._poll.register(fd, select.POLLIN)
+        self.killers = Killers(self.targets, self.begun_ns)
+        self.killers.open()
+        if self.killers.fd is not None:
+            self._poll.register(self.killers.fd, select.POLLIN)
         self._news_fd = None if knows_exits() else open_news()
         if self._news_fd is not None:
             self._poll.register(self._news_fd, select.POLLIN)
@@ -155,6 +184,8 @@ class Watching:
         for fd, _ in self._poll.poll(max(0.0, for_s) * 1000):
             if fd == self._news_fd:
                 self._read_news(fd)
+            elif fd == self.killers.fd:
+                self.killers.read()
             else:
                 self._poll.unregister(fd)
                 ended.append(self._by_fd.pop(fd))
@@ -165,6 +196,7 @@ class Watching:
 
     def _note_end(self, one: Watched) -> None:
         one.ended = True
+        one.sampler.note_end(one.pid)
         if one.pidfd is not None:
             one.wait_status, one.how_seen = read_exit(one.pidfd, one.pid)
             os.close(one.pidfd)
@@ -181,9 +213,17 @@ class Watching:
             if events[index].pid in self.targets and events[index].ppid == 0:
                 self._told[events[index].pid] = int(events[index].status)
 
+    def sender_of(self, pid: int, signo: int) -> Sent | None:
+        """Who sent the signal that ended it, where the kernel tells; of several SIGKILLs the first one killed."""
+        if self.killers.fd is not None:
+            self.killers.read()
+        own = [sent for sent in self.killers.sent if (sent.pid, sent.signo) == (pid, signo)]
+        return (own[0] if signo == signal.SIGKILL else own[-1]) if own else None
+
     def kernel_lines(self, pid: int) -> list[str]:
         """What the kernel said about it since we came: the killer of last resort names whom it kills."""
-        return [line.text for line in read_kernel_lines({pid}, self.begun_ns)[0]]
+        lines = read_kernel_lines({pid}, self.begun_ns)[0]
+        return [line.text for line in lines if re.search(rf"\b{pid}\b", line.text)]
 
 
 def knows_exits() -> bool:
@@ -205,7 +245,10 @@ def knows_exits() -> bool:
 
 def open_news() -> int | None:
     """The kernel's process connector, for root. The second choice: it tells of every birth on the machine."""
-    fd = int(native.load()[1].harness_processes_open())
+    try:
+        fd = int(native.load()[1].harness_processes_open())
+    except HarnessError:
+        return None  # on another host our library is not there
     return fd if fd >= 0 else None
 
 

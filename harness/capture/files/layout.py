@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from harness.capture.files.binaries import OPENMP_NAMES
 from harness.capture.files.elf import Elf
-from harness.native import load
+from harness.native import LIBRARY, load
 
 _ROW_BYTES = 24
 _MOST_ROWS = 1 << 16
@@ -36,7 +36,7 @@ class Layout(NamedTuple):
 
 def read_layout(elf: Elf) -> Layout:
     first = elf.first_address
-    slots = elf.slots(elf.undefined(OPENMP_NAMES), find_rows)
+    slots = elf.slots(elf.undefined(OPENMP_NAMES), find_rows if LIBRARY.exists() else None)
     return Layout(
         size=elf.span or 0,
         slots=tuple((slot.name, slot.address - first) for slot in slots),
@@ -68,7 +68,10 @@ def _find(elf: Elf, *names: bytes) -> int | None:
 
 
 def find_rows(table: bytes, wanted: Collection[int]) -> Iterator[tuple[int, int]]:
-    """The rows of a relocation table that name one of these symbols. In C: libtorch_cpu has 140,000 rows."""
+    """The rows of a relocation table that name one of these symbols. In C: libtorch_cpu has 140,000 rows.
+
+    On another host our library is not there, and elf.py does the same in a few tenths of a second.
+    """
     ffi, lib = load()
     rows = ffi.new("uint32_t[]", _MOST_ROWS)
     count = lib.harness_find_relocations(

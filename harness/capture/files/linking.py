@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from posixpath import basename, dirname, join, normpath
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from harness.capture.files.binaries import Binary, Call
 from harness.evidence.openmp import Binding
 
 # The image at a path, for the machine in question; null: no such file.
-ReadImage = Callable[[str], Binary | None]
+ReadImage = Callable[[str], Optional[Binary]]  # noqa: UP045 (evaluated, on other hosts by Python 3.9 too)
 
 _CACHE_MAGIC = b"glibc-ld.so.cache1.1"
 _MOST_CACHED = 1 << 18

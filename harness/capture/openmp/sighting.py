@@ -95,6 +95,15 @@ def look_while_held(pid: int, rows: list[Row], proc: Path = _PROC) -> Sighting:
         )
 
 
+def look_at_memory(pid: int, rows: list[Row], executable: str | None, read: Read) -> Sighting:
+    """Of a process that is dead: its core has the memory. Who waited and what was registered is gone with it."""
+    begun = time.monotonic()
+    gaps: list[Gap] = []
+    starts = {hex(row.start): row for row in rows}
+    images = tuple(_look_at(image, starts[image.base], "", read, gaps) for image in list_images(rows))
+    return Sighting(pid, images, executable, "", (), (), (), tuple(gaps), time.monotonic() - begun)
+
+
 @contextlib.contextmanager
 def _open_memory(pid: int, proc: Path, gaps: list[Gap]) -> Iterator[Read | None]:
     """Null where only the mappings may be seen, as under Yama's ptrace_scope 1; man 2 ptrace."""

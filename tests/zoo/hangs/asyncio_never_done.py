@@ -5,10 +5,10 @@ each future is set after 50 ms. Seen: one thread, state S in epoll_wait; py-spy'
 """
 
 import asyncio
-import json
-import os
 import signal
 import sys
+
+from stage import say_ready
 
 EXPECT = {
     "kind": "waiting",
@@ -20,13 +20,6 @@ EXPECT = {
 }
 CONTROL = {"kind": "progressing"}
 LIMIT_S = 110
-
-
-def say_ready(**truth):
-    path = os.environ["ZOO_READY"]
-    with open(path + ".part", "w") as file:
-        json.dump(truth, file)
-    os.replace(path + ".part", path)
 
 
 async def receive():

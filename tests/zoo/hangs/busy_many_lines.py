@@ -5,10 +5,10 @@ control walks the same ring a bounded number of rounds: its `step` only rises. S
 four dumps with locals: other lines, no integer at all; control: step 0, 1, 2, 4.
 """
 
-import json
-import os
 import signal
 import sys
+
+from stage import say_ready
 
 EXPECT = {
     "kind": "busy-python",
@@ -28,13 +28,6 @@ CONTROL = {
 LIMIT_S = 110
 
 ring = {"start": "merge", "merge": "split", "split": "swap", "swap": "merge"}
-
-
-def say_ready(**truth):
-    path = os.environ["ZOO_READY"]
-    with open(path + ".part", "w") as file:
-        json.dump(truth, file)
-    os.replace(path + ".part", path)
 
 
 def settle():

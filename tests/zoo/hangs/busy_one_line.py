@@ -4,10 +4,10 @@ None of its locals moves. The control counts up to a bound in one line just like
 state R; four dumps on the same line with the GIL, no integer among the locals; control: count rises in all four.
 """
 
-import json
-import os
 import signal
 import sys
+
+from stage import say_ready
 
 EXPECT = {
     "kind": "busy-python",
@@ -19,13 +19,6 @@ EXPECT = {
 }
 CONTROL = {"kind": "progressing", "status": "supported", "rising_local": "count"}
 LIMIT_S = 110
-
-
-def say_ready(**truth):
-    path = os.environ["ZOO_READY"]
-    with open(path + ".part", "w") as file:
-        json.dump(truth, file)
-    os.replace(path + ".part", path)
 
 
 def wait_for_flag():

@@ -5,11 +5,11 @@ pattern. Seen: state R, gdb has sre_ucs1_match in the interpreter's own image un
 number rises in four dumps.
 """
 
-import json
-import os
 import re
 import signal
 import sys
+
+from stage import say_ready
 
 EXPECT = {
     "kind": "busy-native",
@@ -22,13 +22,6 @@ EXPECT = {
 }
 CONTROL = {"kind": "progressing", "status": "supported", "rising_local": "number"}
 LIMIT_S = 110
-
-
-def say_ready(**truth):
-    path = os.environ["ZOO_READY"]
-    with open(path + ".part", "w") as file:
-        json.dump(truth, file)
-    os.replace(path + ".part", path)
 
 
 def parse_header(pattern, line):

@@ -5,13 +5,14 @@ end_epoch; gdb: the main threads are in c10d::Work::wait, gloo::barrier and Unbo
 "pt_gloo_runloop" without Python frames.
 """
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+
+from stage import say_ready
 
 EXPECT = {
     "kind": "blocked-collective",
@@ -29,13 +30,6 @@ CONTROL = {"kind": "progressing"}
 NEEDS = ["torch"]
 LIMIT_S = 110
 WORLD = 4
-
-
-def say_ready(**truth):
-    path = os.environ["ZOO_READY"]
-    with open(path + ".part", "w") as file:
-        json.dump(truth, file)
-    os.replace(path + ".part", path)
 
 
 def say_arrived():

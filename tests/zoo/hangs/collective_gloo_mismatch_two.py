@@ -4,13 +4,14 @@ Neither is the one that is late, so either may be named. In the control both cal
 sync_gradients, rank 1 in share_weights, both main threads in a futex wait, nothing printed.
 """
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+
+from stage import say_ready
 
 EXPECT = {
     "kind": "blocked-collective",
@@ -28,13 +29,6 @@ CONTROL = {"kind": "progressing"}
 NEEDS = ["torch"]
 LIMIT_S = 110
 WORLD = 2
-
-
-def say_ready(**truth):
-    path = os.environ["ZOO_READY"]
-    with open(path + ".part", "w") as file:
-        json.dump(truth, file)
-    os.replace(path + ".part", path)
 
 
 def say_arrived():

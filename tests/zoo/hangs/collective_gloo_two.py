@@ -4,13 +4,14 @@ In the control both come to every all_reduce. Seen: py-spy: rank 0 in sync_gradi
 wait_for_data, in read (anon_pipe_read).
 """
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+
+from stage import say_ready
 
 EXPECT = {
     "kind": "blocked-collective",
@@ -28,13 +29,6 @@ CONTROL = {"kind": "progressing"}
 NEEDS = ["torch"]
 LIMIT_S = 110
 WORLD = 2
-
-
-def say_ready(**truth):
-    path = os.environ["ZOO_READY"]
-    with open(path + ".part", "w") as file:
-        json.dump(truth, file)
-    os.replace(path + ".part", path)
 
 
 def say_arrived():

@@ -7,12 +7,13 @@ thread in read (anon_pipe_read) under Connection._recv for 12 s; ps has the work
 """
 
 import fcntl
-import json
 import os
 import signal
 import sys
 import termios
 import time
+
+from stage import say_ready
 
 EXPECT = {
     "kind": "blocked-child",
@@ -26,13 +27,6 @@ EXPECT = {
 CONTROL = {"kind": "progressing"}
 NEEDS = ["torch"]
 LIMIT_S = 110
-
-
-def say_ready(**truth):
-    path = os.environ["ZOO_READY"]
-    with open(path + ".part", "w") as file:
-        json.dump(truth, file)
-    os.replace(path + ".part", path)
 
 
 class Recordings:

@@ -4,11 +4,12 @@ In the control the items are only slow. Seen: the worker's main thread in state 
 process and the other worker in poll, on their queues.
 """
 
-import json
 import os
 import signal
 import sys
 import time
+
+from stage import say_ready
 
 EXPECT = {
     "kind": "blocked-child",
@@ -21,13 +22,6 @@ EXPECT = {
 CONTROL = {"kind": "progressing"}
 NEEDS = ["torch"]
 LIMIT_S = 110
-
-
-def say_ready(**truth):
-    path = os.environ["ZOO_READY"]
-    with open(path + ".part", "w") as file:
-        json.dump(truth, file)
-    os.replace(path + ".part", path)
 
 
 def decode_image():

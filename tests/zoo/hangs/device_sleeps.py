@@ -5,11 +5,12 @@ with the GIL released.
 """
 
 import ctypes
-import json
 import os
 import signal
 import sys
 import time
+
+from stage import say_ready
 
 EXPECT = {
     "kind": "blocked-device",
@@ -26,13 +27,6 @@ BUILD_NAME = "libcuda.so.1"
 LIMIT_S = 110
 
 driver = ctypes.CDLL(os.environ["ZOO_LIB"])
-
-
-def say_ready(**truth):
-    path = os.environ["ZOO_READY"]
-    with open(path + ".part", "w") as file:
-        json.dump(truth, file)
-    os.replace(path + ".part", path)
 
 
 def copy_batch():

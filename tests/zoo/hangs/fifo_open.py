@@ -4,12 +4,13 @@ There is no descriptor yet, the path stands only in memory. In the control there
 kernel stack wait_for_partner.
 """
 
-import json
 import os
 import signal
 import sys
 import tempfile
 import time
+
+from stage import run_elsewhere, say_ready
 
 EXPECT = {
     "kind": "blocked-io",
@@ -21,25 +22,6 @@ EXPECT = {
 }
 CONTROL = {"kind": "progressing"}
 LIMIT_S = 110
-
-
-def say_ready(**truth):
-    path = os.environ["ZOO_READY"]
-    with open(path + ".part", "w") as file:
-        json.dump(truth, file)
-    os.replace(path + ".part", path)
-
-
-def run_elsewhere(function, *arguments):
-    """In a process that is nobody's child any more, but in our group, so that it ends with us."""
-    middle = os.fork()
-    if middle:
-        os.waitpid(middle, 0)
-        return
-    if os.fork() == 0:
-        signal.alarm(LIMIT_S)  # fork clears alarms
-        function(*arguments)
-    os._exit(0)
 
 
 def write_commands(path):

@@ -5,12 +5,13 @@ fork. Seen: the child has one thread, in a futex wait, py-spy has it in load_cod
 _ModuleLock.acquire; the parent's are in wait4 and, in the module's body, in clock_nanosleep.
 """
 
-import json
 import os
 import signal
 import sys
 import threading
 import time
+
+from stage import say_ready
 
 EXPECT = {
     "kind": "deadlock-fork",
@@ -24,13 +25,6 @@ CONTROL = {"kind": "progressing"}
 LIMIT_S = 110
 
 importing = threading.Event()
-
-
-def say_ready(**truth):
-    path = os.environ["ZOO_READY"]
-    with open(path + ".part", "w") as file:
-        json.dump(truth, file)
-    os.replace(path + ".part", path)
 
 
 def import_slowly():

@@ -5,12 +5,13 @@ was free at the moment of the fork and the child works. Seen: the child has one 
 in write_log; the parent's are in wait4 and clock_nanosleep.
 """
 
-import json
 import os
 import signal
 import sys
 import threading
 import time
+
+from stage import say_ready
 
 EXPECT = {
     "kind": "deadlock-fork",
@@ -25,13 +26,6 @@ LIMIT_S = 110
 
 log_lock = threading.Lock()
 taken = threading.Event()
-
-
-def say_ready(**truth):
-    path = os.environ["ZOO_READY"]
-    with open(path + ".part", "w") as file:
-        json.dump(truth, file)
-    os.replace(path + ".part", path)
 
 
 def rotate_log():

@@ -6,12 +6,13 @@ under zoo_sleep on the main thread and take_gil on "reporter", which prints no m
 """
 
 import ctypes
-import json
 import os
 import signal
 import sys
 import threading
 import time
+
+from stage import say_ready
 
 EXPECT = {
     "kind": "waiting",
@@ -28,13 +29,6 @@ LIMIT_S = 110
 library = (ctypes.CDLL if "--control" in sys.argv else ctypes.PyDLL)(os.environ["ZOO_LIB"])
 library.zoo_spin.argtypes = library.zoo_sleep.argtypes = [ctypes.c_uint64]
 reported = threading.Event()
-
-
-def say_ready(**truth):
-    path = os.environ["ZOO_READY"]
-    with open(path + ".part", "w") as file:
-        json.dump(truth, file)
-    os.replace(path + ".part", path)
 
 
 def report():

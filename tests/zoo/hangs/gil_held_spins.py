@@ -5,12 +5,13 @@ thread in state R, gdb has zoo_spin on it and take_gil on "reporter", which prin
 """
 
 import ctypes
-import json
 import os
 import signal
 import sys
 import threading
 import time
+
+from stage import say_ready
 
 EXPECT = {
     "kind": "busy-native",
@@ -27,13 +28,6 @@ LIMIT_S = 110
 library = (ctypes.CDLL if "--control" in sys.argv else ctypes.PyDLL)(os.environ["ZOO_LIB"])
 library.zoo_spin.argtypes = library.zoo_sleep.argtypes = [ctypes.c_uint64]
 reported = threading.Event()
-
-
-def say_ready(**truth):
-    path = os.environ["ZOO_READY"]
-    with open(path + ".part", "w") as file:
-        json.dump(truth, file)
-    os.replace(path + ".part", path)
 
 
 def report():

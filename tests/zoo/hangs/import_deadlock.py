@@ -5,12 +5,12 @@ interpreter's own check sees only rings of module locks, not the join. In the co
 both threads in futex waits; py-spy has one in load_plugin, the other in set_up_plugins under the import.
 """
 
-import json
-import os
 import signal
 import sys
 import threading
 import time
+
+from stage import say_ready
 
 EXPECT = {
     "kind": "deadlock-lock",
@@ -26,13 +26,6 @@ EXPECT = {
 }
 CONTROL = {"kind": "waiting"}
 LIMIT_S = 110
-
-
-def say_ready(**truth):
-    path = os.environ["ZOO_READY"]
-    with open(path + ".part", "w") as file:
-        json.dump(truth, file)
-    os.replace(path + ".part", path)
 
 
 def load_plugin():

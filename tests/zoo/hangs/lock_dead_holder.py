@@ -4,12 +4,12 @@ The RLock still names the dead thread as its owner. In the control the owner is 
 left, in a futex wait, gdb has rlock_acquire and an rlock_owner that is no thread; py-spy has it in read_settings.
 """
 
-import json
-import os
 import signal
 import sys
 import threading
 import time
+
+from stage import say_ready
 
 EXPECT = {
     "kind": "deadlock-lock",
@@ -24,13 +24,6 @@ LIMIT_S = 110
 
 settings_lock = threading.RLock()
 taken = threading.Event()
-
-
-def say_ready(**truth):
-    path = os.environ["ZOO_READY"]
-    with open(path + ".part", "w") as file:
-        json.dump(truth, file)
-    os.replace(path + ".part", path)
 
 
 def write_settings():

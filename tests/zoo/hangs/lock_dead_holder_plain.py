@@ -5,12 +5,12 @@ control the thread that took it is alive and sleeps. Seen: one thread left, in a
 read_cache.
 """
 
-import json
-import os
 import signal
 import sys
 import threading
 import time
+
+from stage import say_ready
 
 EXPECT = {
     "kind": "deadlock-lock",
@@ -25,13 +25,6 @@ LIMIT_S = 110
 
 cache_lock = threading.Lock()
 taken = threading.Event()
-
-
-def say_ready(**truth):
-    path = os.environ["ZOO_READY"]
-    with open(path + ".part", "w") as file:
-        json.dump(truth, file)
-    os.replace(path + ".part", path)
 
 
 def fill_cache():

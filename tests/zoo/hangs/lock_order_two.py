@@ -4,12 +4,12 @@ In the control the other thread has the lock as well, but it is alive and only s
 threads in futex waits; py-spy has each on its second lock. Control: one futex wait, one clock_nanosleep.
 """
 
-import json
-import os
 import signal
 import sys
 import threading
 import time
+
+from stage import say_ready
 
 EXPECT = {
     "kind": "deadlock-lock",
@@ -29,13 +29,6 @@ LIMIT_S = 110
 accounts_lock = threading.Lock()
 journal_lock = threading.Lock()
 both = threading.Barrier(2)
-
-
-def say_ready(**truth):
-    path = os.environ["ZOO_READY"]
-    with open(path + ".part", "w") as file:
-        json.dump(truth, file)
-    os.replace(path + ".part", path)
 
 
 def transfer():

@@ -5,12 +5,13 @@ no worker dies. Seen: main thread in a futex wait, py-spy has it in resize_all; 
 wait, both in get().
 """
 
-import json
 import multiprocessing
 import os
 import signal
 import sys
 import time
+
+from stage import say_ready
 
 EXPECT = {
     "kind": "blocked-child",
@@ -23,13 +24,6 @@ EXPECT = {
 }
 CONTROL = {"kind": "progressing"}
 LIMIT_S = 110
-
-
-def say_ready(**truth):
-    path = os.environ["ZOO_READY"]
-    with open(path + ".part", "w") as file:
-        json.dump(truth, file)
-    os.replace(path + ".part", path)
 
 
 def start_worker():

@@ -4,13 +4,13 @@ All asleep, no cycle: from outside a lost queue and a worker without work look a
 control a second thread fills the queue. Seen: one thread, in a futex wait; py-spy has it in take_job.
 """
 
-import json
-import os
 import queue
 import signal
 import sys
 import threading
 import time
+
+from stage import say_ready
 
 EXPECT = {
     "kind": "waiting",
@@ -24,13 +24,6 @@ CONTROL = {"kind": "progressing"}
 LIMIT_S = 110
 
 jobs = queue.Queue()
-
-
-def say_ready(**truth):
-    path = os.environ["ZOO_READY"]
-    with open(path + ".part", "w") as file:
-        json.dump(truth, file)
-    os.replace(path + ".part", path)
 
 
 def take_job():

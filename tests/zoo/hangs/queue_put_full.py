@@ -4,13 +4,13 @@ It waits for `not_full`, which nobody can notify any more. In the control the co
 main thread is the only one left, in a futex wait; py-spy has it in feed.
 """
 
-import json
-import os
 import queue
 import signal
 import sys
 import threading
 import time
+
+from stage import say_ready
 
 EXPECT = {
     "kind": "deadlock-lock",
@@ -25,13 +25,6 @@ CONTROL = {"kind": "progressing"}
 LIMIT_S = 110
 
 rows = queue.Queue(maxsize=4)
-
-
-def say_ready(**truth):
-    path = os.environ["ZOO_READY"]
-    with open(path + ".part", "w") as file:
-        json.dump(truth, file)
-    os.replace(path + ".part", path)
 
 
 def consume_once():

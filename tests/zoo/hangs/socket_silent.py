@@ -4,12 +4,12 @@ In the control the server answers. Seen: state S in recvfrom, kernel stack wait_
 server is no child and sleeps.
 """
 
-import json
-import os
 import signal
 import socket
 import sys
 import time
+
+from stage import run_elsewhere, say_ready
 
 EXPECT = {
     "kind": "blocked-io",
@@ -21,25 +21,6 @@ EXPECT = {
 }
 CONTROL = {"kind": "progressing"}
 LIMIT_S = 110
-
-
-def say_ready(**truth):
-    path = os.environ["ZOO_READY"]
-    with open(path + ".part", "w") as file:
-        json.dump(truth, file)
-    os.replace(path + ".part", path)
-
-
-def run_elsewhere(function, *arguments):
-    """In a process that is nobody's child any more, but in our group, so that it ends with us."""
-    middle = os.fork()
-    if middle:
-        os.waitpid(middle, 0)
-        return
-    if os.fork() == 0:
-        signal.alarm(LIMIT_S)  # fork clears alarms
-        function(*arguments)
-    os._exit(0)
 
 
 def serve(listener):

@@ -4,11 +4,12 @@ In the control SIGSTOP was followed by SIGCONT. Seen: state T, kernel stack do_s
 py-spy --nonblocking has train.
 """
 
-import json
 import os
 import signal
 import sys
 import time
+
+from stage import run_elsewhere, say_ready
 
 EXPECT = {
     "kind": "stopped",
@@ -21,13 +22,6 @@ EXPECT = {
 }
 CONTROL = {"kind": "progressing"}
 LIMIT_S = 110
-
-
-def say_ready(**truth):
-    path = os.environ["ZOO_READY"]
-    with open(path + ".part", "w") as file:
-        json.dump(truth, file)
-    os.replace(path + ".part", path)
 
 
 def stop(pid, started):
@@ -47,18 +41,6 @@ def stop(pid, started):
 def read_state(pid):
     with open(f"/proc/{pid}/stat") as stat:
         return stat.read().rpartition(")")[2].split()[0]
-
-
-def run_elsewhere(function, *arguments):
-    """In a process that is nobody's child any more, but in our group, so that it ends with us."""
-    middle = os.fork()
-    if middle:
-        os.waitpid(middle, 0)
-        return
-    if os.fork() == 0:
-        signal.alarm(LIMIT_S)  # fork clears alarms
-        function(*arguments)
-    os._exit(0)
 
 
 def train(start):

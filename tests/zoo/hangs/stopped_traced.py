@@ -5,11 +5,12 @@ ptrace_stop, TracerPid is the tracer; py-spy --nonblocking has train.
 """
 
 import ctypes
-import json
 import os
 import signal
 import sys
 import time
+
+from stage import run_elsewhere, say_ready
 
 EXPECT = {
     "kind": "stopped",
@@ -31,13 +32,6 @@ libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_
 libc.ptrace.restype = ctypes.c_long
 
 
-def say_ready(**truth):
-    path = os.environ["ZOO_READY"]
-    with open(path + ".part", "w") as file:
-        json.dump(truth, file)
-    os.replace(path + ".part", path)
-
-
 def trace(pid, started):
     """When the tracer ends, the kernel lets the process go on, and it takes the signal that ends the group.
 
@@ -56,18 +50,6 @@ def trace(pid, started):
         if not os.WIFSTOPPED(status):
             return
         libc.ptrace(PTRACE_CONT, pid, None, os.WSTOPSIG(status))
-
-
-def run_elsewhere(function, *arguments):
-    """In a process that is nobody's child any more, but in our group, so that it ends with us."""
-    middle = os.fork()
-    if middle:
-        os.waitpid(middle, 0)
-        return
-    if os.fork() == 0:
-        signal.alarm(LIMIT_S)  # fork clears alarms
-        function(*arguments)
-    os._exit(0)
 
 
 def train(start):

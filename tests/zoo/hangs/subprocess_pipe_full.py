@@ -5,13 +5,13 @@ kernel stack anon_pipe_write, py-spy has it in write_report; FIONREAD is the siz
 """
 
 import fcntl
-import json
-import os
 import signal
 import subprocess
 import sys
 import termios
 import time
+
+from stage import say_ready
 
 EXPECT = {
     "kind": "blocked-child",
@@ -24,13 +24,6 @@ EXPECT = {
 CONTROL = {"kind": "progressing"}
 LIMIT_S = 110
 F_GETPIPE_SZ = 1032  # fcntl has it since 3.10
-
-
-def say_ready(**truth):
-    path = os.environ["ZOO_READY"]
-    with open(path + ".part", "w") as file:
-        json.dump(truth, file)
-    os.replace(path + ".part", path)
 
 
 def write_report(pause_s):

@@ -4,11 +4,12 @@ In the control the child is alive and answers. Seen: the parent in read, kernel 
 WNOWAIT has the child as a zombie before it is ready.
 """
 
-import json
 import os
 import signal
 import sys
 import time
+
+from stage import say_ready
 
 EXPECT = {
     "kind": "blocked-child",
@@ -21,13 +22,6 @@ EXPECT = {
 }
 CONTROL = {"kind": "progressing"}
 LIMIT_S = 110
-
-
-def say_ready(**truth):
-    path = os.environ["ZOO_READY"]
-    with open(path + ".part", "w") as file:
-        json.dump(truth, file)
-    os.replace(path + ".part", path)
 
 
 def answer(writer):

@@ -11,7 +11,7 @@ EXPECT = {
     "signal": None,
     "role": "main",
     "user_function": "load_training_set",
-    "headline": ["MemoryError"],
+    "headline": ["MemoryError", "limited to 2.00 GiB (ulimit -v)"],
 }
 CONTROL = {"kind": "clean", "exit": 0}
 

@@ -12,7 +12,7 @@ EXPECT = {
     "signal": "SIGXCPU",
     "role": "main",
     "user_function": None,
-    "headline": ["SIGXCPU"],
+    "headline": ["SIGXCPU", "1 s of CPU time are allowed (ulimit -t)"],
 }
 CONTROL = {"kind": "clean", "exit": 0}
 

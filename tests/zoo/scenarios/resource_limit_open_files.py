@@ -12,7 +12,7 @@ EXPECT = {
     "signal": None,
     "role": "main",
     "user_function": "open_shards",
-    "headline": ["Too many open files"],
+    "headline": ["Too many open files", "64 open files are allowed (ulimit -n)"],
 }
 CONTROL = {"kind": "clean", "exit": 0}
 

@@ -22,14 +22,12 @@ def core_limit() -> Seen:
         return Seen("yes", "RLIMIT_CORE is unlimited: a core file may be written")
     if soft:
         return Seen("yes", f"RLIMIT_CORE: a core file is cut off after {soft} bytes")
-    why = "RLIMIT_CORE is 0" if hard else "RLIMIT_CORE is 0, and so is its hard limit"
-    return Seen("no", "no core file is written when a process crashes", why=why, fix=_raise_core_limit(hard))
-
-
-def _raise_core_limit(hard: int) -> str:
-    if hard == resource.RLIM_INFINITY:
-        return "ulimit -c unlimited"
-    return f"ulimit -S -c {hard // 1024}" if hard >= 1024 else "sudo prlimit --core=unlimited --pid $$"
+    if hard:
+        how = "not limited further" if hard == resource.RLIM_INFINITY else f"at most to {hard:,} bytes"
+        return Seen("yes", f"RLIMIT_CORE is 0 in this shell; harness run raises it for its command ({how})")
+    why = "RLIMIT_CORE is 0, and so is its hard limit"
+    fix = "sudo prlimit --core=unlimited --pid $$"
+    return Seen("no", "no core file is written when a process crashes", why=why, fix=fix)
 
 
 def core_destination(root: Path = _ROOT) -> Seen:
@@ -53,7 +51,7 @@ def _core_helper(pattern: str) -> Seen:
     if name in ("", "false", "true"):
         return Seen("no", _NO_CORES, why=f"core_pattern is {pattern}", fix=_CORE_FIX)
     if name == "systemd-coredump":
-        return Seen("yes", "systemd-coredump keeps cores: coredumpctl list")
+        return Seen("yes", "systemd-coredump keeps cores: coredumpctl list; --core never cannot keep them from it")
     if name == "apport":
         return Seen("yes", "apport keeps cores as reports in /var/crash: apport-unpack")
     why = f"core_pattern is {pattern}: only that program knows what it keeps"

@@ -1,0 +1,1 @@
+"""Core files: whether there will be one, where it goes, what is in it, how it is kept."""

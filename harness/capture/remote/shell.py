@@ -1,0 +1,176 @@
+"""What a POSIX shell can see of processes where there is no Python to ask: states, CPU time, system calls, streams.
+
+Everything from /proc by cat and readlink; nothing is sent there and nothing stopped. No stacks, no memory, no locks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+from harness import __version__
+from harness.capture.alive.living import Stat, parse_stat
+from harness.capture.alive.syscalls import CALLS
+from harness.capture.remote.session import Session
+from harness.errors import HarnessError
+from harness.evidence.alive import Counter, LivingProcess, LivingThread, Look, Output, Wait
+from harness.evidence.gap import Gap
+
+_BESIDES_S = 30.0
+_KINDS = {"pipe:": "pipe", "socket:": "socket", "/dev/null": "null", "/dev/pts/": "tty", "/dev/tty": "tty"}
+# Samples a second apart; "p FILE" is followed by what is in it, a line each. The last also says what is waited for.
+_SCRIPT = (
+    'p() {{ echo "$t p $i $1"; cat "$1" 2>/dev/null | while IFS= read -r x || test -n "$x"; do echo "$t l $x"; done; }}'
+    '; echo "$t b 0 $(cat /proc/uptime)"; '
+    "i=0; while test $i -lt {samples}; do for k in {pids}; do "
+    "for f in /proc/$k/stat /proc/$k/io /proc/$k/task/*/stat; do p $f; done; done; "
+    "i=$((i + 1)); test $i -lt {samples} && sleep 1; done; "
+    "for k in {pids}; do for f in /proc/$k/task/*/wchan /proc/$k/task/*/syscall; do p $f; done; "
+    'for f in 0 1 2; do echo "$t f $k $f $(readlink /proc/$k/fd/$f 2>/dev/null)"; done; '
+    'echo "$t c $k $(tr "\\000" " " </proc/$k/cmdline 2>/dev/null)"; '
+    'echo "$t e $k $(readlink /proc/$k/exe 2>/dev/null)"; done'
+)
+
+
+def take_shell_look(session: Session, pids: Sequence[int], for_s: float) -> Look:
+    """HarnessError: it is no Linux, or none of the processes is there."""
+    session.check_system()
+    machine = session.facts.machine
+    begun = time.monotonic()
+    script = _SCRIPT.format(samples=max(2, round(for_s) + 1), pids=" ".join(map(str, pids)))
+    told = _Told(session.run_shell(script, begun + for_s + _BESIDES_S))
+    processes = tuple(_describe(told, pid, session) for pid in pids if told.stats(pid, pid))
+    if not processes:
+        raise HarnessError(f"There is no process {pids[0]}.", hint="harness ps")
+    return Look(
+        harness=__version__,
+        platform=f"linux-{machine}",
+        started=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        looked_s=round(time.monotonic() - begun, 2),
+        samples=told.samples,
+        targets=tuple(process.pid for process in processes),
+        processes=processes,
+        gaps=_list_gaps(session),
+    )
+
+
+def _list_gaps(session: Session) -> tuple[Gap, ...]:
+    old = f"; {session.facts.too_old}, older than 3.9" if session.facts.too_old else ""
+    why = f"{session.name} has no python3 that could be asked{old}: only /proc was read, by its shell"
+    fix = "install python3 over there; or: py-spy dump --pid PID, there"
+    return (Gap("stacks, locks, output not flushed, OpenMP", why, fix),)
+
+
+class _Told:
+    """What the shell has printed, by file."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self.samples = 0
+        self._files: dict[tuple[str, int], list[str]] = {}
+        self._facts: dict[str, str] = {}
+        current: list[str] = []
+        for line in lines:
+            kind, _, rest = line.partition(" ")
+            if kind == "p":
+                number, _, path = rest.partition(" ")
+                at = int(number) if number.isdigit() else 0
+                self.samples = max(self.samples, at)
+                current = self._files.setdefault((path, at), [])
+            elif kind == "l":
+                current.append(rest)
+            elif kind in ("f", "c", "e", "b"):
+                key, _, value = rest.partition(" ")
+                if kind == "f":
+                    number, _, value = value.partition(" ")
+                    key = f"{key} {number}"
+                self._facts[f"{kind} {key}"] = value
+
+    @property
+    def uptime_s(self) -> float:
+        try:
+            return float(self.fact("b 0").split()[0])
+        except (ValueError, IndexError):
+            return 0.0
+
+    def fact(self, name: str) -> str:
+        return self._facts.get(name, "")
+
+    def tids(self, pid: int) -> list[int]:
+        prefix = f"/proc/{pid}/task/"
+        found = {path[len(prefix) :].partition("/")[0] for path, _ in self._files if path.startswith(prefix)}
+        return sorted(int(tid) for tid in found if tid.isdigit())
+
+    def stats(self, pid: int, tid: int | None = None) -> list[Stat]:
+        path = f"/proc/{pid}/task/{tid}/stat" if tid else f"/proc/{pid}/stat"
+        texts = ["\n".join(self._files.get((path, at), ())) for at in range(self.samples)]
+        return list(_parse(texts))
+
+    def last(self, path: str) -> list[str]:
+        return self._files.get((path, self.samples), [])
+
+    def written(self, pid: int) -> list[tuple[float, int]]:
+        seen = []
+        for at in range(self.samples):
+            words = " ".join(self._files.get((f"/proc/{pid}/io", at), ())).split()
+            if len(words) > 3 and words[3].isdigit():
+                seen.append((float(at), int(words[3])))
+        return seen
+
+
+def _parse(texts: Sequence[str]) -> Iterator[Stat]:
+    for text in texts:
+        try:
+            yield parse_stat(text)
+        except (ValueError, IndexError):
+            continue  # it has ended, or the line is no such line
+
+
+def _describe(told: _Told, pid: int, session: Session) -> LivingProcess:
+    first, last = told.stats(pid)[0], told.stats(pid)[-1]
+    exe, seen = told.fact(f"e {pid}"), told.written(pid)
+    counter = Counter("io", "bytes written", tuple(at for at, _ in seen), tuple(value for _, value in seen))
+    return LivingProcess(
+        pid=pid,
+        ppid=last.ppid,
+        name=last.name,
+        argv=tuple(told.fact(f"c {pid}").split()),
+        executable=exe or None,
+        python="unknown" if "python" in exe.rpartition("/")[2] else None,
+        state=last.state,
+        age_s=round(max(0.0, told.uptime_s - last.started_s), 1),
+        rss_bytes=last.rss_bytes,
+        major_faults=max(0, last.major_faults - first.major_faults),
+        threads=tuple(_describe_thread(told, pid, tid, session) for tid in told.tids(pid) if told.stats(pid, tid)),
+        counters=(counter,) if seen else (),
+        outputs=tuple(_describe_output(fd, told.fact(f"f {pid} {fd}")) for fd in range(3)),
+    )
+
+
+def _describe_thread(told: _Told, pid: int, tid: int, session: Session) -> LivingThread:
+    stats = told.stats(pid, tid)
+    cpu_s = stats[-1].cpu_s - stats[0].cpu_s
+    return LivingThread(
+        tid=tid,
+        name=stats[-1].name,
+        state=stats[-1].state,
+        cpu_s=round(max(0.0, cpu_s), 3),
+        stack=(),
+        changed=cpu_s > 0,
+        wait=_describe_wait(told, f"/proc/{pid}/task/{tid}", session.facts.machine),
+    )
+
+
+def _describe_wait(told: _Told, task: str, machine: str) -> Wait | None:
+    wchan = "".join(told.last(f"{task}/wchan")).strip()
+    words = " ".join(told.last(f"{task}/syscall")).split()
+    if words[:1] == ["running"] or (not words and wchan in ("", "0")):
+        return None
+    known = CALLS.get(machine, {}).get(int(words[0])) if words and words[0].isdigit() else None
+    return Wait(known[0] if known else None, tuple(words[1:7]), wchan=wchan if wchan not in ("", "0") else None)
+
+
+def _describe_output(fd: int, path: str) -> Output:
+    if not path:
+        return Output(fd, "closed", None)
+    kind = next((kind for start, kind in _KINDS.items() if path.startswith(start)), "file")
+    return Output(fd, kind, path)  # type: ignore[arg-type]

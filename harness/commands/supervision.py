@@ -1,0 +1,174 @@
+"""One command under supervision, from its start to its case: what `harness run` and every arm of `harness repro` share.
+
+What judges and reports is imported only when there is something to report: a command that ends well costs little.
+Prints nothing of the verdict.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from harness.capture.alive.quitting import quit_ignored
+from harness.capture.channels import open_channels, say, settle
+from harness.capture.cores.limits import CoreLimit, Wish
+from harness.capture.injection import link_variables, why_not
+from harness.capture.killers import kernel_tells
+from harness.capture.launch import TELL, open_processes, open_signals, spawn, stop_following
+from harness.capture.link import STEPS_ENOUGH, Link
+from harness.capture.supervise import Supervisor
+from harness.evidence import case as cases
+
+if TYPE_CHECKING:
+    from harness.capture.cores.collecting import Collected
+    from harness.diagnose.verdict import Document
+    from harness.evidence.model import Evidence
+
+# After a failure, what outlives the command (a resource tracker) gets this long for its last words.
+_LAST_WORDS_S = 0.3
+
+
+class Job(NamedTuple):
+    """A command to supervise. `closed`: which of 0, 1, 2 lead nowhere; its output is then in the case only."""
+
+    argv: list[str]
+    path: str
+    case: Path
+    started_ns: int
+    closed: frozenset[int]
+    inject: str = "auto"
+    core: Wish = "auto"
+    ignores_quit: bool = False
+
+
+class Supervised(NamedTuple):
+    """A command that has ended, before anything of it was thought about. `no_link`: why there was no crash link."""
+
+    status: int
+    job: Job
+    supervisor: Supervisor
+    limit: CoreLimit
+    no_link: str | None
+
+    def gather(self) -> Evidence:
+        import msgspec
+
+        from harness.capture.cores.collecting import add_crashes
+        from harness.capture.gather import gather
+
+        evidence, found = gather(self.supervisor, self.job.argv, self.no_link), self._collect_cores()
+        return msgspec.structs.replace(
+            evidence,
+            cores=found.cores,
+            crashes=add_crashes(evidence.crashes, found.crashes),
+            gaps=(*evidence.gaps, *found.gaps),
+        )
+
+    def _collect_cores(self) -> Collected:
+        from harness.capture.cores.collecting import collect_cores
+        from harness.capture.stacks import broke_down
+
+        reports = self.supervisor.link.reports if self.supervisor.link else []
+        # A stack that has broken the tools once would break them again.
+        seen = frozenset(
+            report.record.pid
+            for report in reports
+            if report.seen.step in STEPS_ENOUGH or any(broke_down(tool) for tool in report.seen.tools)
+        )
+        reported = frozenset(report.record.pid for report in reports)
+        return collect_cores(self.supervisor.tree, self.limit, self.job.case, seen, reported)
+
+    def drop_cores(self) -> None:
+        """Those of a command that ended well: they go with the case."""
+        if self.supervisor.has_cores():
+            self._collect_cores()
+
+    def let_go(self) -> None:
+        """Returns when the command is gone. What outlives it has the limit it would have had: nobody takes its core."""
+        for member in self.supervisor.tree.members.values():
+            if member.ended_s is None:
+                self.limit.put_back(member.pid)
+        self.supervisor.collect()
+
+
+def supervise(job: Job, prepare: Callable[[Supervisor], None]) -> Supervised:
+    """Runs a command to its end. `prepare` is called as soon as it runs. Not started: the case is removed."""
+    try:
+        channels = open_channels(job.closed)
+        for channel in channels:
+            channel.start_relay(job.case)
+        signals_fd, processes_fd = open_signals(), open_processes()
+        limit = CoreLimit(job.core)
+        link, no_link = _open_link(job, limit)
+        variables = link_variables(link.path, job.inject) if link else {}
+        if link and not kernel_tells():
+            variables[TELL] = "1"
+        with limit.applied(), quit_ignored() if job.ignores_quit else contextlib.nullcontext():
+            pid = spawn(job.path, job.argv, channels, variables)
+    except BaseException:
+        cases.remove_case(job.case)
+        raise
+    supervisor = Supervisor(pid, channels, job.case, job.started_ns, signals_fd, processes_fd, link)
+    prepare(supervisor)
+    status = supervisor.follow()
+    supervisor.end_look()
+    stop_following()
+    settle(channels, at_least_s=_LAST_WORDS_S if status and supervisor.is_collected else 0.0)
+    if link:
+        link.close()
+    return Supervised(status, job, supervisor, limit, no_link)
+
+
+def _open_link(job: Job, limit: CoreLimit) -> tuple[Link | None, str | None]:
+    """The link, or why there is none."""
+    if job.inject == "none":
+        return None, "--inject none was asked for"
+    trouble = why_not(job.path)
+    return (None, trouble) if trouble else (Link(_load_words, limit.put_back), None)
+
+
+def _load_words() -> None:
+    """What judges and reports; in the time in which the command is busy, so that the answer to a crash is not late."""
+    import harness.capture.cores.collecting
+    import harness.capture.gather
+    import harness.diagnose.judge
+    import harness.report.text  # noqa: F401
+
+
+def judge_case(evidence: Evidence, case: Path) -> Document:
+    import msgspec
+
+    from harness.diagnose.judge import judge
+    from harness.diagnose.stalled_end import add_cause, was_ended_for_stall
+    from harness.diagnose.verdict import Document
+
+    document = judge(evidence, str(case))
+    if not was_ended_for_stall(evidence, document):
+        return document
+    try:
+        looks = sorted(case.glob("stall*.json"), key=lambda path: path.stat().st_mtime_ns)
+        stall = msgspec.json.decode(looks[-1].read_bytes(), type=Document)
+    except (OSError, IndexError, msgspec.MsgspecError):
+        return document  # the look failed, or could not be kept, which was said then
+    return add_cause(document, stall)
+
+
+def keep_case(case: Path, evidence: Evidence, document: Document, argv: list[str], started_ns: int) -> bool:
+    """Writes the case. A full disk costs the case, never the report."""
+    import msgspec
+
+    from harness.report.text import render
+
+    try:
+        facts = msgspec.structs.replace(evidence, transcripts=())  # they are the kept files themselves
+        cases.write_file(case / "evidence.json", msgspec.json.encode(facts))
+        cases.write_file(case / "verdict.json", msgspec.json.encode(document))
+        cases.write_file(case / "report.txt", render(document, width=110, color=False).encode())
+        cases.mark_case(case, argv, started_ns, complete=True)
+        cases.prune_cases(case.parent)
+    except OSError as error:
+        say(f"The case could not be kept in {case}: {error.strerror}. The report follows. To make room: df {case}")
+        return False
+    return True

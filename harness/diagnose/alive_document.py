@@ -1,0 +1,230 @@
+"""A look at the living in, verdict document out. Pure.
+
+The kind is decided by the table in `alive`; here it gets its words, its process, thread and line, and what was printed.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from harness.diagnose.alive import AliveKind, decide
+from harness.diagnose.judge import list_runtimes
+from harness.diagnose.lastwords import innermost_user_frame
+from harness.diagnose.moving import choose_counter, name_counter
+from harness.diagnose.plumbing import shorten_function, symbol_of
+from harness.diagnose.scene import Finding, Scene
+from harness.diagnose.signature import sign_stack
+from harness.diagnose.verdict import (
+    Component,
+    Document,
+    Ground,
+    Outcome,
+    ProcessRef,
+    Progress,
+    Remedy,
+    Target,
+    Verdict,
+)
+from harness.diagnose.waiting import (
+    main_thread,
+    name_thread,
+    python_frames,
+    tell_place,
+    user_frame,
+)
+from harness.evidence.alive import LivingProcess, LivingThread, Look
+from harness.evidence.crash import CrashFrame
+from harness.evidence.unflushed import Unflushed
+
+_LONG_LOOK_S = 120
+_UNBUFFERED = Remedy(
+    "Next time start it with python -u or PYTHONUNBUFFERED=1.",
+    True,
+    "stdout that is not a terminal is written in blocks, so a log stays empty while the program runs",
+)
+_ENDINGS = {"SIGKILL": "killed", "SIGINT": "interrupted", "SIGTERM": "terminated", "SIGSEGV": "segfault"}
+
+
+def judge_look(look: Look, pid: int | None = None) -> Document:
+    """About one target: `pid`, else the first one. Ranks in the same look are considered wherever they stand."""
+    scene = Scene(look, pid)
+    target = scene.processes[0]
+    if target.ended is not None or target.state == "Z":
+        return _document(scene, _tell_gone(target), "gone")
+    kind, finding = decide(scene)
+    return _document(scene, _verdict(scene, kind, finding), "alive")
+
+
+def _document(scene: Scene, verdict: Verdict, state: Literal["alive", "gone"]) -> Document:
+    target, look = scene.processes[0], scene.look
+    gaps = [*look.gaps, *(gap for process in scene.processes for gap in process.gaps)]
+    return Document(
+        harness=look.harness,
+        case=None,
+        target=_name_target(look, target),
+        outcome=Outcome(state, None, None, duration_s=round(target.age_s, 3)),
+        verdict=verdict,
+        differential=(),
+        progress=_progress(scene),
+        gaps=tuple(dict.fromkeys(gaps)),
+        openmp=list_runtimes(target.openmp) if target.openmp else None,
+    )
+
+
+def _verdict(scene: Scene, kind: AliveKind, finding: Finding) -> Verdict:
+    process, thread = finding.process, finding.thread
+    frames = python_frames(thread) if thread else ()
+    main = main_thread(process)
+    words = {"detail": finding.detail, "where": _where(scene, finding), "who": _who(scene, process)}
+    blanks = _blanks(scene, finding)
+    buffered = _buffered(scene)
+    remedies = (*(finding.remedies or kind.remedies), *([_UNBUFFERED] if buffered else []))
+    return Verdict(
+        kind=kind.name,
+        status=finding.status,
+        headline=" ".join(kind.headline.format_map(words).split()),
+        component=_component(process, finding.culprit) if finding.culprit else None,
+        faulting_image=None,
+        process=_name_process(process, thread),
+        python_frame=frames[0] if frames else None,
+        user_frame=innermost_user_frame(frames),
+        context_frame=user_frame(main) if main and thread and not frames else None,
+        signature=sign_stack(kind.name, thread.stack) if thread else None,
+        grounds=(*finding.grounds, *buffered),
+        against=finding.against,
+        upstream=(),
+        remedies=tuple(
+            Remedy(
+                do=_fill(remedy.do, blanks),
+                safe=remedy.safe,
+                why=_fill(remedy.why, blanks),
+                verify=_fill(remedy.verify, blanks) if remedy.verify else None,
+            )
+            for remedy in remedies
+        ),
+        next=_fill(kind.next, blanks) if kind.next else None,
+    )
+
+
+def _name_target(look: Look, target: LivingProcess) -> Target:
+    address = look.address if look.host else None
+    return Target(look.host, target.pid, target.argv, target.python, look.platform, address=address)
+
+
+def _name_process(process: LivingProcess, thread: LivingThread | None) -> ProcessRef:
+    name, tid = (name_thread(process, thread), thread.tid) if thread else (None, None)
+    return ProcessRef(process.pid, process.role, name, tid, process.host)
+
+
+def _blanks(scene: Scene, finding: Finding) -> dict[str, str]:
+    target = scene.processes[0]
+    return {
+        "{pid}": _address(scene.look, target if finding.process.state not in ("T", "t") else finding.process),
+        "{stuck}": _address(scene.look, finding.process),
+        "{for}": "10m" if scene.looked_s >= _LONG_LOOK_S else "2m",
+        "{python}": target.argv[0] if target.argv else "python3",
+        "{command}": " ".join(target.argv) or "COMMAND",
+    }
+
+
+def _address(look: Look, process: LivingProcess) -> str:
+    return look.address.replace("{pid}", str(process.pid))
+
+
+def _fill(text: str, blanks: dict[str, str]) -> str:
+    for blank, value in blanks.items():
+        text = text.replace(blank, value)
+    return text
+
+
+def _who(scene: Scene, process: LivingProcess) -> str:
+    return f" in {process.role} process {process.pid}" if process is not scene.processes[0] else ""
+
+
+def _where(scene: Scene, finding: Finding) -> str:
+    """ ", worker process 7, thread loader in load (train.py:3)" """
+    process, thread = finding.process, finding.thread
+    who = [f"{process.role} process {process.pid}"] if process is not scene.processes[0] else []
+    if thread is None or not python_frames(thread):
+        main = main_thread(process)
+        context = user_frame(main) if main and thread else None
+        return "".join(f", {part}" for part in [*who, *([f"the main thread in {context.place}"] if context else [])])
+    who += [f"thread {name_thread(process, thread)}"] if thread.tid != process.pid else []
+    return f", {', '.join(who)}{' ' * bool(who)}in {tell_place(thread)}"
+
+
+def _component(process: LivingProcess, frame: CrashFrame) -> Component:
+    """Whose it is by the images, else by the census."""
+    symbol = symbol_of(frame)
+    function = shorten_function(symbol) if symbol else None
+    owners = [(image.path, image.distribution, image.version) for image in process.images]
+    places = [runtime.place for runtime in process.openmp.runtimes] if process.openmp else []
+    owners += [(place.image, place.distribution, place.version) for place in places]
+    owner = next(((name, version) for path, name, version in owners if path == frame.image), (None, None))
+    return Component(owner[0], owner[1], frame.image, function, frame.offset)
+
+
+def _tell_gone(target: LivingProcess) -> Verdict:
+    """It ended while we looked: what is known of how, and no more."""
+    ended = target.ended or f"a zombie: its parent, process {target.ppid}, has not collected it"
+    status = re.search(r"exit(?:ed with| status)?\D{0,10}(\d+)", ended)
+    kind = next((kind for signame, kind in _ENDINGS.items() if signame in ended), None)
+    if kind is None and status:
+        kind = "clean" if status[1] == "0" else "exit-nonzero"
+    return Verdict(
+        kind=kind or "exit-nonzero",
+        status="established" if kind else "unknown",
+        headline=f"It has ended: {ended}" if kind else f"It has ended; how was not visible ({ended})",
+        component=None,
+        faulting_image=None,
+        process=ProcessRef(target.pid, target.role),
+        python_frame=None,
+        user_frame=None,
+        context_frame=None,
+        signature=None,
+        grounds=(Ground(ended, f"process {target.pid}"),),
+        against=(),
+        upstream=(),
+        remedies=(),
+        next=None,
+    )
+
+
+# What it printed, and what it did not
+
+
+def _stdout(process: LivingProcess) -> tuple[Unflushed, ...]:
+    return tuple(part for part in process.unflushed if part.fd == 1)
+
+
+def _buffered(scene: Scene) -> tuple[Ground, ...]:
+    """Why the log is empty."""
+    target = scene.processes[0]
+    waiting = sum(part.bytes for part in _stdout(target))
+    output = next((output for output in target.outputs if output.fd == 1), None)
+    if not waiting or (output is not None and output.kind == "tty"):
+        return ()
+    kind = output.kind if output else "no terminal"
+    path = f" {output.path}" if output and output.path else ""
+    size = f" of {output.size} bytes" if output and output.size is not None else ""
+    fact = f"{waiting} bytes were printed and not written yet: stdout is a block-buffered {kind}{path}{size}"
+    return (Ground(fact, f"memory of {target.pid}"),)
+
+
+def _progress(scene: Scene) -> Progress:
+    target = scene.processes[0]
+    best = choose_counter(scene)
+    counted = any(process.counters for process in scene.processes)
+    unflushed = _stdout(target)
+    quiet = [output.quiet_s for output in target.outputs if output.fd in (1, 2) and output.quiet_s is not None]
+    return Progress(
+        moving=bool(best) if counted else None,
+        counter=name_counter(best[1]) if best else None,
+        last_line=None,
+        last_output_age_s=round(min(quiet), 1) if quiet else None,
+        unflushed_stdout="".join(part.text for part in unflushed) if unflushed else None,
+        unflushed_stdout_bytes=sum(part.bytes for part in unflushed) if unflushed else None,
+        looked_s=scene.look.looked_s,
+        samples=scene.look.samples,
+    )

@@ -1,0 +1,124 @@
+"""Who sent the signal that ended the culprit, in words; "unknown" with the list of what was looked at is an answer.
+
+Pure: reads evidence only.
+"""
+
+from __future__ import annotations
+
+import re
+
+from harness.diagnose.reading import Reading
+from harness.diagnose.verdict import Ground
+from harness.evidence.memory import Kill
+from harness.evidence.model import PassedSignal
+
+_FROM_LINK = "crash link"
+_LONGEST = 120
+# Daemons that kill for memory; each says so in its own name.
+_OOM_DAEMONS = re.compile(r"(?:^|/)(earlyoom|systemd-oomd|nohang|oomd|bustd)\b")
+
+
+def find_kill(reading: Reading) -> Kill | None:
+    """The signal that ended the culprit, as it was sent.
+
+    A process tells of a signal only when it dies of it, and then queues it to itself once more, which the kernel tells
+    too. Of several SIGKILLs the first one killed; of others, which may have been handled before, the last one.
+    """
+    own = [
+        kill for kill in reading.evidence.kills if (kill.pid, kill.signame) == (reading.culprit.pid, reading.signame)
+    ]
+    told = [kill for kill in own if kill.source == _FROM_LINK]
+    if reading.signame == "SIGINT" and reading.final is not None:  # CPython's own, after the traceback
+        return next((kill for kill in reversed(own) if kill.sender_pid != kill.pid), None)
+    if told:
+        return _name_sender(told[-1], own)
+    if not own:
+        return None
+    if reading.signame == "SIGKILL":
+        return own[0]
+    return ([kill for kill in own if kill.sender_pid != kill.pid] or own)[-1]
+
+
+def _name_sender(kill: Kill, own: list[Kill]) -> Kill:
+    """A sender that was gone when the process looked may still have been there when the kernel told."""
+    if kill.sender is not None:
+        return kill
+    same = (other for other in own if other.sender_pid == kill.sender_pid and other.sender is not None)
+    return next(same, kill)
+
+
+def is_sent_by_process(reading: Reading) -> bool:
+    kill = find_kill(reading)
+    return kill is not None and kill.sender_pid is not None and not is_oom_daemon(kill)
+
+
+def is_oom_daemon(kill: Kill | None) -> bool:
+    return kill is not None and kill.sender is not None and bool(_OOM_DAEMONS.search(kill.sender.split(" ")[0]))
+
+
+def tell_sender(reading: Reading) -> str:
+    """ ", sent by …", or nothing where nobody can be named."""
+    kill = find_kill(reading)
+    passed = _passed_on(reading)
+    if passed is not None and (kill is None or _is_harness(kill.sender_pid, reading)):
+        command = f" ({passed.sender})" if passed.sender else ""
+        who = f"process {passed.sender_pid}{command}" if passed.sender_pid else "the kernel (its terminal is gone)"
+        return f", sent to harness by {who} and passed on"
+    if kill is None or (kill.signame, kill.sender_pid) == ("SIGINT", None):  # the headline says Ctrl-C
+        return ""
+    return f", sent by {describe_sender(kill, reading)}"
+
+
+def _is_harness(pid: int | None, reading: Reading) -> bool:
+    return reading.main is not None and pid == reading.main.ppid and reading.culprit.pid == reading.main.pid
+
+
+def _passed_on(reading: Reading) -> PassedSignal | None:
+    if reading.culprit.role != "main":
+        return None
+    signals = (signal for signal in reversed(reading.evidence.signals) if signal.passed_on)
+    return next((signal for signal in signals if signal.signame == reading.signame), None)
+
+
+def describe_sender(kill: Kill, reading: Reading) -> str:
+    if kill.sender_pid is None:
+        return "the kernel" if kill.signame != "SIGINT" else "the terminal (Ctrl-C)"
+    if kill.sender_pid == kill.pid:
+        return "itself"
+    if kill.sender_pid == 0:
+        return "a process outside this container"
+    if _is_harness(kill.sender_pid, reading) and _passed_on(reading) is not None:
+        return "harness, which passed it on"
+    processes = {process.pid: process for process in reading.evidence.processes}
+    victim, sender = processes.get(kill.pid), processes.get(kill.sender_pid)
+    what = "its parent, process" if victim is not None and victim.ppid == kill.sender_pid else "process"
+    command = kill.sender or (" ".join(sender.argv) if sender else None)
+    if command is None:
+        return f"{what} {kill.sender_pid}, which was gone before its command line could be read"
+    short = command if len(command) <= _LONGEST else command[: _LONGEST - 1] + "…"
+    return f"{what} {kill.sender_pid} ({short})"
+
+
+def ground_sender(reading: Reading) -> tuple[Ground, ...]:
+    kill = find_kill(reading)
+    if kill is None:
+        return ()
+    uid = "" if kill.sender_uid is None else f", uid {kill.sender_uid}"
+    return (Ground(f"{kill.signame} was sent by {describe_sender(kill, reading)}{uid}", kill.source),)
+
+
+def list_looked_at(reading: Reading) -> tuple[str, ...]:
+    """What was read in search of the killer, without finding one."""
+    evidence = reading.evidence
+    blind = {gap.what for gap in evidence.gaps}
+    groups = len(evidence.oom_kills or ())
+    counted = evidence.room is not None and evidence.room.oom_kills_machine is not None
+    looked = {
+        "the kernel log": "kernel log" not in blind,
+        f"the oom_kill counters of {groups} control groups": groups > 0,
+        "the machine's count of OOM kills": counted,
+        "the journal of OOM daemons": "OOM daemons" not in blind,
+        "the kernel's record of who sends signals": "senders of SIGKILL" not in blind,
+        "its CPU limit": evidence.timeline is not None,
+    }
+    return tuple(words for words, seen in looked.items() if seen)

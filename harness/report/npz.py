@@ -1,0 +1,118 @@
+"""The answer of `harness npz` for a terminal: ruling and reason first, then the arrays, then what to do.
+
+Does not decide anything. A line that maps an array is never wrapped: it is there to be copied.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from harness.diagnose.npz import NpzDocument, tell_bytes
+from harness.evidence.arrays import Array, ArrayFile, Measured
+from harness.evidence.transcript import clean_for_terminal
+from harness.remedy.npz import Conversion
+from harness.report.text import paint_headline, rows, tell_remedy
+
+CONVERSION_SCHEMA = "harness.npz-conversion/1"
+_MOST_ROWS = 100
+
+
+class ConversionDocument(Struct, frozen=True):
+    """The answer of `harness npz FILE --to-npy DIR`."""
+
+    harness: str
+    file: str
+    conversion: Conversion
+    schema: str = CONVERSION_SCHEMA
+
+
+def render(document: NpzDocument, *, width: int, color: bool) -> str:
+    ruling = document.ruling
+    lines = [paint_headline(f"harness: {ruling.headline}  [{ruling.kind}, {ruling.status}]", width, color)]
+    lines += rows("why", [ruling.explanation], width, color)
+    lines += rows("grounds", [f"{ground.fact}  [{ground.source}]" for ground in ruling.grounds], width, color)
+    for file in document.files:
+        measured = {row.name: row for row in document.measured if row.file == file.path}
+        lines += rows("file", [f"{file.path}  {tell_bytes(file.file_bytes)} on disk"], width, color)
+        lines += rows("arrays", _arrays(file, measured), width, color)
+        lines += rows("trouble", [*_troubles(file), *file.troubles], width, color)
+        lines += rows("not arrays", [", ".join(file.others[:_MOST_ROWS])] if file.others else [], width, color)
+        lines += _maps(file)
+    if document.measured and document.python:
+        lines += rows("measured", [f"in a child, one access each, with {document.python}"], width, color)
+    lines += rows("not seen", _gaps(document), width, color)
+    lines += rows("do", [tell_remedy(remedy) for remedy in ruling.remedies], width, color)
+    lines += rows("next", [ruling.next] if ruling.next else [], width, color)
+    return "\n".join(lines) + "\n"
+
+
+def _arrays(file: ArrayFile, measured: dict[str, Measured]) -> list[str]:
+    lines = [_describe(array, file, measured.get(array.name)) for array in file.arrays[:_MOST_ROWS]]
+    rest = len(file.arrays) - _MOST_ROWS
+    return [*lines, f"… and {rest} more (--json has them)"] if rest > 0 else lines
+
+
+def _describe(array: Array, file: ArrayFile, measured: Measured | None) -> str:
+    if array.shape is None:
+        return f"{array.name}  unreadable"
+    order = ", Fortran order" if array.fortran_order else ""
+    unknown = "pickled objects: size in memory not known before loading"
+    size = unknown if array.ram_bytes is None else f"{tell_bytes(array.ram_bytes)} in memory"
+    how = {"stored": "not compressed"}.get(array.method, f"{array.method} {tell_bytes(array.file_bytes)}")
+    parts = [f"{array.name}  {array.shape} {array.dtype}{order}", size, how, _mapping(array, file)]
+    if measured is not None:
+        parts.append(_measure(measured))
+    return ", ".join(parts)
+
+
+def _mapping(array: Array, file: ArrayFile) -> str:
+    if array.offset is None:
+        return "cannot be mapped"
+    how = "with mmap_mode" if file.kind == "npy" else "by hand, mmap_mode does nothing"
+    return f"mappable {how} (offset {array.offset}{'' if array.aligned else ', not aligned'})"
+
+
+def _measure(measured: Measured) -> str:
+    if measured.grown_bytes is None or measured.seconds is None:
+        return f"not measured ({measured.why_not})"
+    how = "mapped" if measured.mapped else "copied"
+    return f"measured +{tell_bytes(max(measured.grown_bytes, 0))} in {measured.seconds:.2f} s, {how}"
+
+
+def _troubles(file: ArrayFile) -> list[str]:
+    return [f"{array.name}: {array.trouble}" for array in file.arrays if array.trouble]
+
+
+def _maps(file: ArrayFile) -> list[str]:
+    return _unwrapped("map", [tell_mapping(file, array) for array in file.arrays[:_MOST_ROWS] if array.offset])
+
+
+def _unwrapped(label: str, texts: list[str]) -> list[str]:
+    return [f"  {'' if index else label:<11}{clean_for_terminal(text)}" for index, text in enumerate(texts)]
+
+
+def tell_mapping(file: ArrayFile, array: Array) -> str:
+    """One line of Python that maps the array."""
+    if file.kind == "npy":
+        return f"np.load({file.path!r}, mmap_mode='r')"
+    dtype = repr(array.dtype) if array.dtype and not array.dtype.startswith(("[", "(")) else array.dtype
+    order = ", order='F'" if array.fortran_order else ""
+    return f"np.memmap({file.path!r}, dtype={dtype}, mode='r', offset={array.offset}, shape={array.shape}{order})"
+
+
+def _gaps(document: NpzDocument) -> list[str]:
+    gap = document.room.gap
+    return [*document.unread, *([f"{gap.what}: {gap.why}"] if gap else [])]
+
+
+def render_conversion(document: ConversionDocument, *, width: int, color: bool) -> str:
+    done = document.conversion
+    total = sum(one.bytes for one in done.written)
+    count = len(done.written)
+    arrays = "1 array" if count == 1 else f"{count} arrays"
+    lines = [
+        paint_headline(f"harness: {arrays} written to {done.directory}, {tell_bytes(total)}, checked.", width, color)
+    ]
+    lines += rows("left out", [f"{one.name}: {one.why}" for one in done.left_out], width, color)
+    loads = [f"np.load({one.path!r}, mmap_mode='r')" for one in done.written[:_MOST_ROWS]]
+    return "\n".join([*lines, *_unwrapped("load", loads)]) + "\n"

@@ -1,0 +1,111 @@
+"""What is sent to other hosts: complete, old enough, and its stand-in for msgspec says what msgspec says."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import pytest
+
+from harness.capture.remote.bundle import collect_modules
+from harness.evidence.alive import Look
+from tests.live.playing import make_look
+
+MODULES = collect_modules()
+SENT = {rank: msgspec.json.encode(make_look(rank, rank == 12)) for rank in (3, 12)}
+READ = {rank: msgspec.json.decode(sent, type=Look) for rank, sent in SENT.items()}  # before msgspec is another one
+
+
+def test_only_what_is_sent_or_in_the_standard_library_is_imported_at_once() -> None:
+    for name, (_, source) in MODULES.items():
+        for node in ast.parse(source, feature_version=(3, 9)).body:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            for imported in names:
+                known = imported in MODULES or imported.partition(".")[0] in {*sys.stdlib_module_names, "msgspec"}
+                assert known, f"{name} imports {imported}"
+
+
+def test_no_union_of_types_is_evaluated() -> None:
+    """`X | None` outside of an annotation is an error before 3.10."""
+    for name, (_, source) in MODULES.items():
+        nodes = list(ast.walk(ast.parse(source)))
+        noted = [getattr(node, field, None) for node in nodes for field in ("annotation", "returns")]
+        annotations = {id(part) for tree in noted if tree is not None for part in ast.walk(tree)}
+        unions = [node for node in nodes if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr)]
+        evaluated = [node.lineno for node in unions if id(node) not in annotations and _names_type(node)]
+        assert not evaluated, f"{name}: lines {evaluated}"
+
+
+def _names_type(union: ast.BinOp) -> bool:
+    words = {node.id for node in ast.walk(union) if isinstance(node, ast.Name)}
+    nothing = any(isinstance(side, ast.Constant) and side.value is None for side in (union.left, union.right))
+    return nothing or any(word[:1].isupper() and not word.isupper() for word in words)
+
+
+def test_nothing_judges_over_there() -> None:
+    assert not [name for name in MODULES if name.startswith(("harness.diagnose", "harness.report", "harness.commands"))]
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The stand-in, under msgspec's name; the real one is put back."""
+    for name in ("msgspec", "msgspec.json", "msgspec.structs", "msgspec.msgpack"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    spec = importlib.util.spec_from_loader("msgspec", loader=None)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "msgspec", module)
+    exec(compile(MODULES["msgspec"][1], "structs.py", "exec"), module.__dict__)
+    for name in ("msgspec.json", "msgspec.structs", "msgspec.msgpack"):
+        monkeypatch.setitem(sys.modules, name, sys.modules[name])
+    return module
+
+
+def load_evidence(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The types of a look, made anew with whatever `msgspec` is now."""
+    for name in [name for name in MODULES if name.startswith("harness.evidence")]:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    module = importlib.import_module("harness.evidence.alive")
+    return vars(module)
+
+
+def test_a_look_reads_the_same_with_and_without_msgspec(plain: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    for rank, sent in SENT.items():
+        read = plain.decode(sent, load_evidence(monkeypatch)["Look"])
+        assert read.processes[0].threads[0].stack[0].function == ("refill" if rank == 12 else "gloo::wait")
+        assert isinstance(read.targets, tuple) and hash(read.processes[0].threads[0].stack[0])
+        assert msgspec.json.decode(plain.encode(read), type=Look) == READ[rank]
+
+
+def test_the_stand_in_keeps_to_the_names_and_refuses_what_is_missing(plain: ModuleType) -> None:
+    namespace: dict[str, Any] = {"__name__": "made_up", "msgspec": plain}
+    source = """
+from __future__ import annotations
+class Inner(msgspec.Struct, frozen=True):
+    address: int = msgspec.field(name="addr")
+class Outer(msgspec.Struct, frozen=True):
+    inner: tuple[Inner, ...] | None
+    word: str | None = None
+"""
+    module = ModuleType("made_up")
+    sys.modules["made_up"] = module
+    try:
+        module.__dict__.update(namespace)
+        exec(source, module.__dict__)
+        outer = module.__dict__["Outer"]
+        assert plain.decode(b'{"inner": [{"addr": 7}], "more": 1}', outer).inner[0].address == 7
+        assert plain.decode(b'{"inner": null}', outer) == outer(None)
+        assert plain.encode(outer((module.__dict__["Inner"](7),))) == b'{"inner":[{"addr":7}],"word":null}'
+        assert plain.structs.replace(outer(None), word="x").word == "x"
+        for wrong in (b"{}", b"[]", b"{", b'{"inner": [{}]}'):
+            with pytest.raises(plain.MsgspecError):
+                plain.decode(wrong, outer)
+        with pytest.raises(AttributeError):
+            outer(None).word = "y"
+    finally:
+        del sys.modules["made_up"]

@@ -1,0 +1,111 @@
+"""Growth: steady rises are named with their rate; plateaus, sawteeth, noise and short looks are not."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.diagnose.growth import find_growth
+from harness.diagnose.memory import judge_memory, thin_out
+from harness.report.memory import sparkline, tell_growth, tell_memory
+from tests.unit.timelines import GIB, course, timeline
+
+MIB = 1 << 20
+TIMES = [float(second) for second in range(240)]
+
+
+@settings(deadline=None)
+@given(st.floats(0.5, 500.0), st.randoms(use_true_random=True))
+def test_a_steady_rise_is_found_with_its_rate_and_the_time_that_is_left(rate: float, random: Random) -> None:
+    noise = [random.uniform(-1.0, 1.0) for _ in TIMES]
+    values = [int((100 + rate * at_s + rate * wobble) * MIB) for at_s, wobble in zip(TIMES, noise, strict=True)]
+    growth = find_growth(TIMES, values, 10 * GIB)
+    assert growth is not None
+    assert growth.bytes_per_s == pytest.approx(rate * MIB, rel=0.05)
+    assert growth.over_s == 239.0 and growth.samples == 240
+    assert growth.reaches_limit_s == pytest.approx(10 * GIB / (rate * MIB), rel=0.05)
+
+
+@settings(deadline=None)
+@given(st.floats(1.0, 60.0), st.integers(64, 65536), st.randoms(use_true_random=True))
+def test_a_plateau_is_not_a_leak(tau_s: float, top: int, random: Random) -> None:
+    """Loading and warming up end in a plateau, however steep they begin."""
+    noise = [random.randint(-2, 2) for _ in TIMES]
+    values = [
+        int(top * MIB * (1 - math.exp(-at_s / tau_s))) + wobble for at_s, wobble in zip(TIMES, noise, strict=True)
+    ]
+    assert find_growth(TIMES, values, GIB) is None
+
+
+SHAPES = {
+    "flat": [GIB] * 240,
+    "falling": [2 * GIB - second * MIB for second in range(240)],
+    "sawtooth": [GIB + (second % 20) * 40 * MIB for second in range(240)],
+    "one step": [GIB + (512 * MIB if second > 200 else 0) for second in range(240)],
+    "tiny": [GIB + second * 4096 for second in range(240)],
+    "grew and stopped": [GIB + min(second, 120) * 10 * MIB for second in range(240)],
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_these_are_not_growth(name: str) -> None:
+    assert find_growth(TIMES, SHAPES[name], GIB) is None
+
+
+def test_growth_that_began_late_is_told_of_its_own_stretch() -> None:
+    values = [GIB + max(0, second - 120) * 10 * MIB for second in range(240)]
+    growth = find_growth(TIMES, values, GIB)
+    assert growth is not None and growth.over_s <= 130
+    assert growth.bytes_per_s == pytest.approx(10 * MIB, rel=0.1)
+
+
+@pytest.mark.parametrize(("count", "step_s"), [(2, 60.0), (9, 10.0), (100, 0.01)])
+def test_two_points_or_a_moment_prove_nothing(count: int, step_s: float) -> None:
+    times_s = [index * step_s for index in range(count)]
+    assert find_growth(times_s, [GIB + index * 100 * MIB for index in range(count)], GIB) is None
+
+
+def test_a_long_silence_hides_what_happened_in_between() -> None:
+    times_s = [*(float(second) for second in range(10)), *(float(200 + second) for second in range(10))]
+    assert find_growth(times_s, [int((100 + at_s * 10) * MIB) for at_s in times_s], GIB) is None
+
+
+def test_the_row_names_peak_limit_and_growth_and_draws_only_on_a_terminal() -> None:
+    values = [(1000 + 12 * second) * MIB for second in range(240)]
+    use = judge_memory(timeline(*values, limit_bytes=8 * GIB))
+    assert use is not None and use.growth is not None
+    plain = tell_memory(use, terminal=False)
+    assert plain[0] == (
+        "peak 3.78 GiB at 239 s; the limit is 8.00 GiB (control group /sys/fs/cgroup/job, which had 3.78 GiB at most)"
+    ).replace("239 s", "4 m")
+    assert plain[1].startswith(
+        "grew 12 MiB/s over the last 4 m, steadily (240 samples, fit 1.00); would reach the limit in 6 m"
+    )
+    assert not any("█" in row for row in plain)
+    assert any("█" in row for row in tell_memory(use, terminal=True))
+    assert tell_growth(use.growth) in plain
+
+
+def test_the_tightest_limit_counts_and_one_above_the_machine_is_none() -> None:
+    for limit_bytes, expected in ((8 * GIB, "control group"), (64 * GIB, "this machine's"), (None, "this machine's")):
+        use = judge_memory(timeline(GIB, 2 * GIB, limit_bytes=limit_bytes))
+        assert use is not None and use.limit is not None and use.limit.startswith(expected)
+
+
+def test_no_samples_are_no_answer() -> None:
+    assert judge_memory(None) is None
+    assert judge_memory(timeline()) is None
+    assert tell_memory(None, terminal=True) == []
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 1 << 40), min_size=2, max_size=100))
+def test_the_sparkline_has_the_peak_and_begins_at_zero(values: list[int]) -> None:
+    thin = thin_out(course(*values))
+    assert len(thin) == 40 and max(thin) == max(values)
+    line = sparkline(thin)
+    assert len(line) == 40 and ("█" in line) == (max(values) > 6)
