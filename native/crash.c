@@ -20,6 +20,9 @@
  * Rejected: raise() (loses si_code and si_addr), returning to let the fault happen again (it can heal), reading the
  * stack here (unwinders allocate).
  *
+ * A program that has put a seccomp filter on itself is not looked at (filtered.c), unless the signal is the filter's
+ * own SIGSYS and nobody handles it: a filter that traps does not kill.
+ *
  * A second thread that crashes while the first is being looked at waits like a parked one and then dies by itself.
  *
  * macOS (compiled, never run): exception ports come first there (mach.c), and this is for a process that has none. Less
@@ -496,6 +499,14 @@ static int look(int signo, const siginfo_t *info, ucontext_t *context, int flags
 }
 
 #ifdef __linux__
+void harness_set_blocked(void *given, int signo, int blocked) {
+    ucontext_t *context = given;
+    uint64_t mask, bit = 1ull << (signo - 1);
+    memcpy(&mask, &context->uc_sigmask, sizeof mask); /* the kernel's 8 bytes, whatever the type says */
+    mask = blocked ? mask | bit : mask & ~bit;
+    memcpy(&context->uc_sigmask, &mask, sizeof mask);
+}
+
 static void on_its_own_terms(int signo, siginfo_t *info, void *context);
 
 static int is_ours(const struct sigaction *action) {
@@ -505,7 +516,7 @@ static int is_ours(const struct sigaction *action) {
 static int is_ours(const struct sigaction *action) { return action->sa_sigaction == harness_on_fatal; }
 #endif
 
-static void die_as_before(int signo, siginfo_t *info) {
+static void die_as_before(int signo, siginfo_t *info, void *context) {
     harness_link.active = 0;
     for (int i = 0; i < FATAL_COUNT; i++) {
         const struct remembered *entry = &harness_link.table[i];
@@ -515,6 +526,9 @@ static void die_as_before(int signo, siginfo_t *info) {
     }
 #ifdef __linux__
     harness_stop_telling();
+    harness_set_blocked(context, signo, 0);
+#else
+    (void)context;
 #endif
     let_go_of_others();
     send_self(signo, info);
@@ -539,10 +553,12 @@ static int is_on_alternate_stack(void) {
     return sigaltstack(NULL, &now) == 0 && (now.ss_flags & SS_ONSTACK);
 }
 
-static void set_mask(const ucontext_t *context, const struct sigaction *action, int signo) {
+void harness_set_mask(const void *given, const struct sigaction *action, int signo) {
+    const ucontext_t *context = given;
     uint64_t mask, more;
-    memcpy(&mask, &context->uc_sigmask, sizeof mask); /* the kernel wrote 8 bytes, whatever the type says */
+    memcpy(&mask, &context->uc_sigmask, sizeof mask);
     memcpy(&more, &action->sa_mask, sizeof more);
+    mask &= ~(1ull << (signo - 1)); /* else it would not have come; sigsuspend and ppoll have masks of their own */
     mask |= more | (action->sa_flags & SA_NODEFER ? 0 : 1ull << (signo - 1));
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, (long)KERNEL_SIGSET_BYTES);
 }
@@ -600,7 +616,7 @@ static void let_it_try(struct remembered *entry, int signo, siginfo_t *info, uco
     }
     if (action.sa_flags & SA_RESETHAND)
         entry->slots[entry->current].sa_handler = SIG_DFL;
-    set_mask(context, &action, signo);
+    harness_set_mask(context, &action, signo);
     action.sa_sigaction(signo, info, context);
     returned(context);
 }
@@ -690,12 +706,17 @@ static void look_and_die(int signo, siginfo_t *info, ucontext_t *context, int fl
     } else {
         look(signo, info, context, flags);
     }
-    die_as_before(signo, info);
+    die_as_before(signo, info, context);
 }
 
 void harness_on_fatal(int signo, siginfo_t *info, void *context) {
     int saved = errno;
     struct remembered *entry = &harness_link.table[harness_fatal_index(signo)];
+    if ((signo != SIGSYS || entry->slots[entry->current].sa_handler != SIG_DFL) && harness_is_filtered()) {
+        harness_step_aside(entry, signo, info, context);
+        errno = saved;
+        return;
+    }
     const struct sigaction *action = &entry->slots[entry->current];
     int recovers = may_recover(entry);
     if (own_pid() != harness_link.pid) { /* a vfork child: the table is its parent's, as its actions are */
@@ -709,7 +730,7 @@ void harness_on_fatal(int signo, siginfo_t *info, void *context) {
     } else if (recovers) {
         let_it_try(entry, signo, info, context);
     } else if (signo == SIGTRAP && is_traced()) { /* a debugger's breakpoint is none of our business */
-        die_as_before(signo, info);
+        die_as_before(signo, info, context);
     } else {
         look_and_die(signo, info, context, 0);
     }
@@ -731,7 +752,7 @@ void harness_on_fatal(int signo, siginfo_t *info, void *context) {
     int saved = errno;
     if (own_pid() == harness_link.pid && !(signo == SIGTRAP && is_traced()))
         look(signo, info, context, 0);
-    die_as_before(signo, info);
+    die_as_before(signo, info, context);
     errno = saved;
 }
 #endif

@@ -11,7 +11,8 @@
  * to this thread. A program may have been in pselect, ppoll or sigsuspend, with a mask that ends with the call: the
  * mask it returns to must not keep the signal back.
  *
- * The handler is nobody's: a child that shares our memory (vfork) dies without a word.
+ * The handler is nobody's: a child that shares our memory (vfork) dies without a word. So does a program with a seccomp
+ * filter of its own, which might kill for a word.
  *
  * What it cannot keep as it was, and why it is used only where the kernel does not tell (HARNESS_TELL): the default
  * action ends a process in a killable wait (a hung file system), a handler comes after that wait; and of two signals
@@ -24,7 +25,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/syscall.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 enum { PATH_BYTES = 32 };
@@ -107,29 +107,29 @@ void harness_leave_by_itself(int signo) {
     syscall(SYS_rt_sigprocmask, SIG_BLOCK, NULL, &mask, sizeof mask);
     if (harness_link.sigaction(signo, NULL, &now) == 0 && now.sa_sigaction == harness_on_leaving &&
         !(mask >> (signo - 1) & 1)) { /* blocked here: somebody may be waiting for it */
-        siginfo_t info;
-        memset(&info, 0, sizeof info);
-        info.si_pid = harness_link.pid;
-        info.si_uid = (uid_t)syscall(SYS_getuid);
-        tell(signo, &info);
+        if (!harness_is_filtered()) {
+            siginfo_t info;
+            memset(&info, 0, sizeof info);
+            info.si_pid = harness_link.pid;
+            info.si_uid = (uid_t)syscall(SYS_getuid);
+            tell(signo, &info);
+        }
         give_default(signo);
     }
     errno = saved;
 }
 
-void harness_on_leaving(int signo, siginfo_t *info, void *given) {
+void harness_on_leaving(int signo, siginfo_t *info, void *context) {
     int saved = errno;
     pid_t pid = (pid_t)syscall(SYS_getpid);
-    ucontext_t *context = given;
-    uint64_t mask;
-    if (pid == harness_link.pid)
+    int filtered = harness_is_filtered();
+    if (pid == harness_link.pid && !filtered)
         tell(signo, info);
     if (give_default(signo) != 0) /* a filter (seccomp) forbids it: returning would bring us here for ever */
         syscall(SYS_kill, pid, SIGKILL);
-    memcpy(&mask, &context->uc_sigmask, sizeof mask); /* the kernel's 8 bytes, whatever the type says */
-    mask &= ~(1ull << (signo - 1));
-    memcpy(&context->uc_sigmask, &mask, sizeof mask);
-    if (harness_send_self(signo, info) != 0 && syscall(SYS_tgkill, pid, (pid_t)syscall(SYS_gettid), signo) != 0)
+    harness_set_blocked(context, signo, 0);
+    if ((filtered || harness_send_self(signo, info) != 0) &&
+        syscall(SYS_tgkill, pid, (pid_t)syscall(SYS_gettid), signo) != 0)
         syscall(SYS_kill, pid, signo);
     errno = saved;
 }

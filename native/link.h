@@ -33,8 +33,10 @@ struct remembered {
 };
 
 struct link {
-    int active; /* 0: every interposed call passes through */
-    pid_t pid;  /* the table belongs to this process; a vfork child shares the memory but not the table */
+    int active;         /* 0: every interposed call passes through */
+    pid_t pid;          /* the table belongs to this process; a vfork child shares the memory but not the table */
+    int unfiltered;     /* no seccomp filter when it started: one that is there later is the program's own */
+    int had_privileges; /* no_new_privs was not set when it started: nobody but root could have added a filter */
     sigaction_function *sigaction;
     struct sockaddr_un address;
     struct remembered table[FATAL_COUNT];
@@ -47,6 +49,14 @@ extern const int harness_fatal_signals[FATAL_COUNT];
 
 /* -1: not one of the fatal signals. */
 int harness_fatal_index(int signo);
+/* Whether the program has put a seccomp filter on itself: any system call of ours might be the one it kills for. */
+int harness_is_filtered(void);
+/* Gives the signal to the kernel or to their handler, as if we had never been there. */
+void harness_step_aside(struct remembered *entry, int signo, siginfo_t *info, void *context);
+/* In the mask that a handler returns to. What was sent during sigsuspend or ppoll may be blocked there. */
+void harness_set_blocked(void *context, int signo, int blocked);
+/* The mask that a handler asked to be run with. */
+void harness_set_mask(const void *context, const struct sigaction *action, int signo);
 /* One deadline for all of it; what waits is the caller. */
 void harness_tell_and_wait(const struct sockaddr_un *supervisor, const struct harness_crash *crash);
 /* One message and no answer; given up at once where it cannot be delivered. */

@@ -26,9 +26,12 @@ ROOT = Path(__file__).parents[2]
 # Async-signal-safe (man 7 signal-safety), or a plain system call, or without any state (strstr, memcpy, memset).
 ALLOWED = {"syscall", "__errno_location", "clock_gettime", "prctl", "sigaltstack", "strstr", "memcpy", "memset"}
 OURS = {"harness_link", "_GLOBAL_OFFSET_TABLE_"}
-# crash.c and leave.c call each other; what either calls besides is checked of both.
-HANDLERS = ("crash", "leave")
-SHARED = {"harness_stop_telling", "harness_tell", "harness_send_self"}
+# They call each other; what each calls besides is checked of all.
+HANDLERS = ("crash", "leave", "filtered")
+SHARED = {
+    *("harness_stop_telling", "harness_tell", "harness_send_self"),
+    *("harness_is_filtered", "harness_step_aside", "harness_set_mask", "harness_set_blocked"),
+}
 # The same of macOS (man 2 sigaction), and Mach calls: messages to the kernel, without a lock of the process.
 ALLOWED_MACOS = {
     *("___error", "_bzero", "___bzero", "_memset", "_memcpy", "_strncmp", "_strlen"),
