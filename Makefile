@@ -13,9 +13,9 @@ PYTHON := $(shell for name in python3.11 python3 python3.13 python3.12; do \
 endif
 
 # What the tests need from Debian: compilers and a debugger, a terminal, a second OpenMP runtime, another processor,
-# and hosts to look at over ssh.
+# hosts to look at over ssh, and a node of Slurm.
 DEBIAN_PACKAGES = gcc g++ gdb tmux earlyoom libomp5-14 qemu-user libc6-arm64-cross openssh-server openssh-client sudo \
-    iproute2
+    iproute2 slurm-wlm
 # Half of the time a test waits for a process, so one more than there are processors.
 WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )))
 # What looks at living processes and at time is run one by one.

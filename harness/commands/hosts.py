@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 import shlex
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
@@ -21,20 +22,14 @@ from harness.capture.remote.hosts import ask_all
 from harness.capture.remote.look import prepare, take_remote_look
 from harness.capture.remote.place import HERE, Host, name_hosts
 from harness.capture.remote.session import Session
+from harness.capture.remote.table import Listing, list_processes
 from harness.commands.targets import Asked
 from harness.errors import HarnessError
 from harness.evidence.alive import Look
 from harness.evidence.gap import Gap
-from harness.evidence.processes import ProcessRow
 
-_LIST_S = 0.3
 _ANSWER_S = 30.0
 _Fact = TypeVar("_Fact")
-
-
-class _Listing(msgspec.Struct, frozen=True):
-    rows: tuple[ProcessRow, ...]
-    roots: tuple[int, ...]
 
 
 class NoMatch(HarnessError):
@@ -113,7 +108,7 @@ def _look_at(asked: Asked, host: Host, name: str, for_s: float) -> Look:
     if not asked.is_far(host):
         return take_look(find_here(asked.hosts.get(host, []), asked.match), for_s)
     with open_there(asked, host) as session:
-        if session.facts.python is not None:
+        if session.takes_agent:
             prepare(session, needs_tool=asked.match is not None or bool(session.facts.pids))
         return label_look(take_remote_look(session, find_there(session, asked, host), for_s), asked, host, name)
 
@@ -126,9 +121,14 @@ def label_look(look: Look, asked: Asked, host: Host, name: str) -> Look:
 
 def translate(hint: str, asked: Asked, host: Host) -> str:
     address = asked.address(host)
-    if match := re.fullmatch(r"sudo harness (attach|openmp) (\d+)", hint):
-        return f"harness {match[1]} --sudo {address.replace('{pid}', match[2])}"
-    return f"harness ps {address.replace('{pid}', '').strip()}" if hint == "harness ps" else hint
+    if hint == "harness ps":
+        return f"harness ps {address.replace('{pid}', '').strip()}"
+
+    def name(match: re.Match[str]) -> str:
+        root = " --sudo" if match[1] else ""
+        return f"harness {match[2]}{root} {address.replace('{pid}', match[3])}"
+
+    return re.sub(r"^(sudo )?harness (attach|openmp) (\d+)", name, hint)
 
 
 def find_here(named: Sequence[int], match: str | None) -> list[int]:
@@ -155,15 +155,16 @@ def find_there(session: Session, asked: Asked, host: Host) -> list[int]:
     return list(dict.fromkeys([*named, *found.roots]))
 
 
-def list_there(session: Session, match: str | None) -> _Listing:
-    question = {"match": match, "look_s": _LIST_S}
-    return session.call("list", question, _Listing, _LIST_S + _ANSWER_S)
+def list_there(session: Session, match: str | None) -> Listing:
+    """Without ourselves: --via and --sudo may lead back to this machine, and --match stands in our command line."""
+    found = list_processes(session, match)
+    ours = {row.pid for row in found.rows if row.pid == os.getpid() and list(row.argv) == sys.orig_argv}
+    return Listing(
+        tuple(row for row in found.rows if row.pid not in ours), tuple(pid for pid in found.roots if pid not in ours)
+    )
 
 
 def start_agent(session: Session) -> None:
-    """For what needs a Python over there. HarnessError: there is none."""
-    if session.facts.python is None:
-        old = f": {session.facts.too_old}" if session.facts.too_old else ""
-        hint = "install python3 over there, version 3.9 or newer"
-        raise HarnessError(f"{session.name} has no Python 3.9 or newer that could be asked{old}.", hint=hint)
-    session.start_agent(time.monotonic() + _ANSWER_S)
+    """Where it can run; elsewhere a question that only an agent could answer is refused when it is asked."""
+    if session.takes_agent:
+        session.start_agent(time.monotonic() + _ANSWER_S)

@@ -241,7 +241,32 @@ def test_a_host_with_neither_python_nor_bash(net: Network, job: Callable[..., in
     assert status == 11 and document["verdict"]["kind"].startswith("busy")
     status, document = judge(net, "attach", f"{USER}@bare:{asleep}", "--for", "1")
     assert (status, document["verdict"]["kind"]) == (11, "waiting") and "sleep" in json.dumps(document["living"])
-    assert harness(net, "ps", f"{USER}@bare").status == 3
+    watch = harness(net, "watch", f"{USER}@bare:{pid}")
+    assert watch.status == 3 and "bare has no Python 3.9 or newer" in watch.stderr.decode()
+
+
+def test_without_python_processes_are_still_found_by_their_command_line(net: Network, job: Callable[..., int]) -> None:
+    """By its shell, from /proc: two of that name, one below the other; one that is no Python, one of another name."""
+    host = net.add("shellonly")
+    fork = "if os.fork(): ready()\nwhile True: pass\n"
+    pid = job(host, fork, "word-of-shell-match", "two words")
+    other = job(host, SLEEP, "another-word")
+    host.start_job("sh", "-c", ": > $ZOO_READY; while sleep 1; do :; done", "word-of-shell-match")
+    host.inside("mount", "--bind", "/bin/false", os.path.realpath(SYSTEM_PYTHON))
+    host.inside("mount", "-t", "tmpfs", "tmpfs", "/root")
+    status, table = judge(net, "ps", f"{USER}@shellonly")
+    rows = {row["pid"]: row for row in table["rows"]}
+    (child,) = set(rows) - {pid, other}
+    assert (status, rows[child]["ppid"], rows[pid]["user"], rows[pid]["threads"]) == (0, pid, USER, 1)
+    assert (rows[pid]["word"], rows[other]["word"]) == ("busy", "idle")
+    assert rows[pid]["argv"][-2:] == ["word-of-shell-match", "two words"] and rows[pid]["rss_bytes"] > 1 << 20
+    net.count_connections()
+    status, document = judge(net, "attach", f"{USER}@shellonly:", "--match", "word-of-shell-match two", "--for", "1")
+    assert (status, document["target"]["pid"]) == (11, pid) and document["verdict"]["kind"].startswith("busy")
+    assert any("no python3" in gap["why"] for gap in document["gaps"]) and net.count_connections() == 1
+    none = harness(net, "attach", f"{USER}@shellonly:", "--match", "word-of-shell-matches")
+    sentence = "harness: No Python process of shellonly has 'word-of-shell-matches' in its command line.\n"
+    assert (none.status, none.stderr.decode()) == (3, f"{sentence}  next: harness ps {USER}@shellonly:\n")
 
 
 def test_a_link_that_is_cut_leaves_what_had_arrived_and_nothing_there(
@@ -296,6 +321,14 @@ def test_any_command_that_runs_another_leads_there(
     assert (status, document["verdict"]["user_frame"]["function"], document["target"]["host"]) == (11, "serve", prefix)
     assert document["verdict"]["next"].startswith(f"harness attach --via '{prefix}' {pid} ")
     assert net.count_connections() == 0
+
+
+def test_a_prefix_that_leads_back_does_not_find_ourselves(net: Network, gpu07: Host, tmp_path: Path) -> None:
+    """The text of --match stands in our own command line, too."""
+    none = harness(net, "attach", "--via", "env", "--match", "word-of-our-own-line", "--for", "1")
+    assert none.status == 3 and "has 'word-of-our-own-line' in its command line" in none.stderr.decode()
+    table = json.loads(harness(net, "ps", "--via", "env", "--match", "pytest", "--json").stdout)
+    assert os.getpid() in [row["pid"] for row in table["rows"]]
 
 
 def test_four_ranks_on_two_hosts_and_the_one_that_did_not_arrive(
@@ -388,9 +421,15 @@ def test_the_agent_runs_on_the_targets_own_interpreter(net: Network, version: st
         ("echo 'Permission denied (publickey).' >&2; exit 255", "gpu99: Permission denied (publickey)."),
         ("exec sleep 100", "has not answered within"),
         (
-            "t=$(printf %s \"$*\" | sed 's/.*t=\\([0-9a-f]*\\);.*/\\1/'); echo $t hello; echo $t us Darwin; "
+            "t=$(printf %s \"$*\" | sed 's/.*t=\\([0-9a-f]*\\);.*/\\1/'); echo $t hello; echo $t us FreeBSD; "
             "echo $t python 311 /usr/bin/python3; echo $t end; cat >/dev/null",
-            "gpu99 is Darwin: only Linux hosts can be looked at so far.",
+            "gpu99 is FreeBSD: only Linux hosts and Macs can be looked at.",
+        ),
+        (
+            't=$(printf %s "$*" | sed \'s/.*t=\\([0-9a-f]*\\);.*/\\1/\'); printf "$t hello\\n$t us Darwin\\n'
+            '$t python 311 /bin/true\\n$t end\\n"; read l; '
+            'printf "$t l Call graph:\\n$t l \\033]0;owned\\007 none\\n$t end\\n"; cat >/dev/null',
+            "Process 7 could not be sampled: ",
         ),
         (
             "t=$(printf %s \"$*\" | sed 's/.*t=\\([0-9a-f]*\\);.*/\\1/'); echo $t hello; echo $t us Linux; "
@@ -406,7 +445,7 @@ def test_the_agent_runs_on_the_targets_own_interpreter(net: Network, version: st
             "no",
         ),
     ],
-    ids=["noise", "end", "words", "silence", "mac", "garbage", "control"],
+    ids=["noise", "end", "words", "silence", "system", "mac", "garbage", "control"],
 )
 def test_a_hostile_host_costs_one_sentence(tmp_path: Path, said: str, sentence: str) -> None:
     """Whatever answers in its place: bounded, decoded strictly, and without control characters on the terminal."""

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from harness.capture.remote.bundle import collect_modules
+from harness.capture.remote.table import leave_out_descendants, read_proc
 from harness.evidence.alive import Look
 from tests.live.playing import make_look
 
@@ -109,3 +110,46 @@ class Outer(msgspec.Struct, frozen=True):
             outer(None).word = "y"
     finally:
         del sys.modules["made_up"]
+
+
+STAT = "7 (py (x) 3) S 1 7 7 0 -1 4194560 900 0 5 0 150 50 0 0 20 0 3 0 1000 20000000 256 18446744073709551615"
+EXE = "lrwxrwxrwx 1 me   grp 0 Nov 17 07:18 /proc/7/exe"
+
+
+def test_what_a_shell_tells_of_a_process() -> None:
+    """Its numbers as man 5 proc_pid_stat orders them."""
+    lines = [
+        "u 110.00 200.00",
+        f"s {STAT}",
+        f"x {EXE} -> /opt/x -> y/python3.9 (deleted)",
+        "a 7 python",
+        "a 7 ",
+        "a 8 no",
+    ]
+    ((pid, seen),) = read_proc(lines)
+    assert (pid, seen.names, seen.ppid, seen.user, seen.state) == (7, ("py (x) 3", "python3.9"), 1, "me", "S")
+    assert (seen.cpu_s, seen.age_s, seen.threads, seen.argv) == (2.0, 100.0, 3, ("python", ""))
+    ((_, unread),) = read_proc([f"s {STAT}", f"x {EXE}"])
+    assert (unread.names, unread.user, unread.argv) == (("py (x) 3", ""), "me", ("py (x) 3",))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "s 7 (python3",
+        "s 7 (python3) S 1 7",
+        "s x " + STAT,
+        f"s {STAT}".replace(" 256 ", f" {'9' * 40} "),
+        f"s {STAT}".replace(" 150 ", f" {'9' * 400} "),
+        "s 7 (" + "9" * 5000 + ") S",
+    ],
+)
+def test_what_is_no_line_of_proc_is_no_process(line: str) -> None:
+    assert not dict(read_proc([line, "u x", "x -> y"]))
+
+
+def test_only_the_topmost_are_taken_and_a_circle_ends() -> None:
+    parents = {7: 6, 6: 5, 5: 1, 8: 1, 9: 10, 10: 9}
+    assert list(leave_out_descendants([5, 7, 8], parents)) == [5, 8], "6, between 5 and 7, is none of them"
+    assert list(leave_out_descendants([6, 8], parents)) == [6, 8]
+    assert list(leave_out_descendants([9], parents)) == [9]

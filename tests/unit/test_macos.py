@@ -22,6 +22,7 @@ from harness.capture.alive.macos import (
     read_sample,
     stacks_path,
 )
+from harness.capture.remote.table import parse_clock_s, read_ps
 from harness.diagnose.living import judge_living
 from harness.evidence.alive import Look
 from harness.evidence.crash import CrashFrame
@@ -206,3 +207,35 @@ def test_python_lines_stand_for_the_interpreters_frames() -> None:
     native = [CrashFrame("native", name) for name in ("wait", "search", "_PyEval_EvalFrameDefault", "main")]
     line = CrashFrame("python", "mine", "train.py", 211)
     assert [frame.function for frame in merge_python(native, [line])] == ["wait", "search", "mine"]
+
+
+# What `ps` of a Mac prints, read for another host
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("01:40", 100), ("02:00:00", 7200), ("12-03:04:05", 1_047_845), ("0:07.25", 7.25), ("123:00.50", 7380.5)],
+)
+def test_a_time_of_ps(text: str, seconds: float) -> None:
+    assert parse_clock_s(text) == seconds
+
+
+def test_a_row_of_ps() -> None:
+    row = "s  4711    88 me  01:40   0:07.25 204800 Ss+  /opt/My/Python train.py --name x"
+    ((pid, seen),) = read_ps(["s   PID  PPID USER ELAPSED TIME RSS STAT COMMAND", row, "m 4711        5", "m 4712 9"])
+    assert (pid, seen.names, seen.ppid, seen.user, seen.state) == (4711, ("Python",), 88, "me", "S")
+    assert (seen.age_s, seen.cpu_s, seen.rss_bytes, seen.threads) == (100, 7.25, 200 << 20, 4)
+    assert seen.argv == ("/opt/My/Python", "train.py", "--name", "x")
+
+
+@pytest.mark.parametrize(
+    "row", ["s", "s 1 2 me 01:40 0:07 3 S", "s x 2 me 01:40 0:07 3 S python", f"s {'9' * 5000} 2 me 1:4 0:7 3 S python"]
+)
+def test_what_is_no_row_of_ps_is_no_process(row: str) -> None:
+    assert not dict(read_ps([row, "m 1 x", "m"]))
+
+
+def test_a_size_that_no_process_has_is_none() -> None:
+    for words, size in (("1.5G", 3 << 29), ("20K", 20 << 10), ("9" * 400, None), ("1.2.3G", None)):
+        (process,) = read_sample(HUNG.replace("1.5G", words)).processes
+        assert process.rss_bytes == size

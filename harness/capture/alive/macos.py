@@ -32,7 +32,7 @@ from harness.evidence.gap import Gap
 
 _SAMPLE = "/usr/bin/sample"
 _SHORTEST_S, _LONGEST_S = 1, 10
-_PATIENCE_S = 20.0  # to read symbols, after the samples
+PATIENCE_S = 20.0  # to read symbols, after the samples
 _ANSWER_S = 2.0
 _POLL_S = 0.02
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "": 1}
@@ -62,28 +62,38 @@ class _Node(NamedTuple):
 
 def sample_processes(pids: Sequence[int], for_s: float) -> Look:
     """HarnessError: none of them could be sampled; its hint is what to type."""
-    begun, started = time.monotonic(), time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    begun = time.monotonic()
     looks, refused = [], []
     for pid in dict.fromkeys(pids):
-        said = run_tool(build_command(pid, for_s), for_s + _PATIENCE_S)
-        if said.error is None and said.output:
+        said = run_tool(build_command(pid, for_s), for_s + PATIENCE_S)
+        try:
+            if said.error is not None:
+                raise ValueError(said.error)
             look = read_sample(said.output.decode(errors="replace"))
-            run = ToolRun("sample", round(time.monotonic() - begun, 4), None, said.pid)
-            looks.append(replace(_add_python(look.processes[0]), tools=(run,)))
-        else:
-            refused.append(explain_refusal(pid, said.error or "it printed nothing"))
-    if not looks:
+        except ValueError as error:
+            refused.append(explain_refusal(pid, str(error)))
+            continue
+        run = ToolRun("sample", round(time.monotonic() - begun, 4), None, said.pid)
+        looks.append(replace(_add_python(look.processes[0]), tools=(run,)))
+    return join_processes(looks, refused, f"macosx-{os.uname().release}-{os.uname().machine}", begun)
+
+
+def join_processes(
+    processes: Sequence[LivingProcess], refused: Sequence[HarnessError], platform: str, begun: float
+) -> Look:
+    """One look at those that were sampled since `begun`. HarnessError: the first refusal, if there are none."""
+    if not processes:
         raise refused[0]
-    gaps = tuple(Gap("a process", str(error), error.hint) for error in refused)
+    looked_s = time.monotonic() - begun
     return Look(
         harness=__version__,
-        platform=f"macosx-{os.uname().release}-{os.uname().machine}",
-        started=started,
-        looked_s=round(time.monotonic() - begun, 2),
+        platform=platform,
+        started=time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(time.time() - looked_s)),
+        looked_s=round(looked_s, 2),
         samples=1,
-        targets=tuple(process.pid for process in looks),
-        processes=tuple(looks),
-        gaps=gaps,
+        targets=tuple(process.pid for process in processes),
+        processes=tuple(processes),
+        gaps=tuple(Gap("a process", str(error), error.hint) for error in refused),
     )
 
 
@@ -156,7 +166,7 @@ def _age_s(head: dict[str, str]) -> float:
 
 
 def _read_size(words: str | None) -> int | None:
-    found = re.fullmatch(r"([\d.]+)([KMG]?)", words or "")
+    found = re.fullmatch(r"(\d{1,12}(?:\.\d+)?)([KMG]?)", words or "")
     return int(float(found[1]) * _UNITS[found[2]]) if found else None
 
 

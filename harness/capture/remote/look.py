@@ -43,7 +43,11 @@ def take_remote_look(
     session: Session, pids: Sequence[int], for_s: float, on_sample: Callable[[Look], object] | None = None
 ) -> Look:
     """HarnessError: nothing could be seen. The session is prepared already, if there is a Python."""
-    if session.facts.python is None:
+    if session.is_mac:
+        from harness.capture.remote.macos import take_sample_look
+
+        return take_sample_look(session, pids, for_s)
+    if not session.takes_agent:
         return take_shell_look(session, pids, for_s)
     parts: list[Look] = []
 

@@ -25,7 +25,9 @@ from harness.evidence.gap import Gap
 _Fact = TypeVar("_Fact")
 _OLDEST = 309
 _SEND_S = 60.0
+_MOST_SHELL_BYTES = 64 << 20
 # One line, and no single quote: it is an argument of sh. Anything that could read the answer's beginning has no stdin.
+# On a Mac no Python is looked for: without developer tools its python3 opens a window that offers to install them.
 _ASK = (
     't={token}; echo; echo "$t hello"; for k in s m n r; do echo "$t u$k $(uname -$k)"; done; '
     'echo "$t id $(id -u)"; c=; for p in {pids}; do test -d /proc/$p && echo "$t pid $p"; '
@@ -33,15 +35,14 @@ _ASK = (
     'test -x "${{a%/*}}/py-spy" && echo "$t spy ${{a%/*}}/py-spy"; '
     "e=$(readlink /proc/$p/exe 2>/dev/null) || continue; "
     'case ${{e##*/}} in python*) c="$c $e";; esac; done; '
-    "for q in $c python3 python /usr/bin/python3 /usr/local/bin/python3 /opt/conda/bin/python3; do "
+    'case $(uname -s) in Darwin) c=;; *) c="$c python3 python /usr/bin/python3 /usr/local/bin/python3 '
+    '/opt/conda/bin/python3";; esac; for q in $c; do '
     'q=$(command -v $q 2>/dev/null) || continue; v=$($q -I -S -c "import sys, json, zlib, threading, subprocess; '
     'print(sys.version_info[0] * 100 + sys.version_info[1])" </dev/null 2>/dev/null) || continue; '
     'echo "$t python $v $q"; test "$v" -ge {oldest} && break; done; '
     'command -v py-spy >/dev/null 2>&1 && echo "$t spy $(command -v py-spy)"; '
-    'echo "$t end"; IFS= read -r l && eval "$l"'
+    'echo "$t end"; while IFS= read -r l; do eval "$l"; done'
 )
-
-
 _DECODERS: dict[Any, Any] = {}
 _ONE_AT_A_TIME = threading.Lock()
 
@@ -91,17 +92,18 @@ class Session:
     """`with Session(host, reach) as session`. HarnessError: the host cannot be reached, or not be asked."""
 
     def __init__(self, host: Host, reach: Reach, pids: Iterable[int] = ()) -> None:
-        self.host, self._reach = host, reach
+        self.host, self.reach = host, reach
         self.name = host.name or shlex.join(reach.via)
         self._token = secrets.token_hex(12)
+        self._pids = tuple(pids)
         self._number = 0
         self.round_trips = 0
         self.gaps: list[Gap] = []
         self._handlers: dict[int, Callable[[_Message], None]] = {}
-        script = _ASK.format(token=self._token, pids=" ".join(map(str, pids)), oldest=_OLDEST)
+        script = _ASK.format(token=self._token, pids=" ".join(map(str, self._pids)), oldest=_OLDEST)
         command = build_command(host, reach, script)
-        hint = f"ssh {host.destination} true" if host.name else f"{shlex.join(reach.via)} true"
-        self._link = Link(self.name, command, hint)
+        self._there = f"ssh {host.destination}" if host.name else shlex.join(reach.via)
+        self._link = Link(self.name, command, f"{self._there} true")
         try:
             bundle.prepare()
             self.facts = self._learn(time.monotonic() + reach.connect_s + 5)
@@ -147,23 +149,42 @@ class Session:
         )
 
     def _read(self, deadline: float) -> str:
+        begun = time.monotonic()
         try:
             line = self._link.read_line(deadline, wanted=self._token.encode())
         except TimeoutError as error:
-            raise self._link.tell_timeout(self._reach.connect_s + 5) from error
+            raise self._link.tell_timeout(time.monotonic() - begun) from error
         return line.decode(errors="replace")[len(self._token) + 1 :]
 
+    @property
+    def is_mac(self) -> bool:
+        return self.facts.system == "Darwin"
+
+    @property
+    def takes_agent(self) -> bool:
+        return self.facts.system == "Linux" and self.facts.python is not None
+
     def check_system(self) -> None:
-        """HarnessError: it is no Linux."""
-        system = self.facts.system
-        if system != "Linux":
-            hint = f"ssh {self.host.destination} sample PID 5" if system == "Darwin" else "harness ps"
-            message = f"{self.name} is {system or 'of an unknown kind'}: only Linux hosts can be looked at so far."
-            raise HarnessError(message, hint=hint)
+        """HarnessError: it is neither Linux nor a Mac."""
+        if self.facts.system != "Linux" and not self.is_mac:
+            system = self.facts.system or "of an unknown kind"
+            message = f"{self.name} is {system}: only Linux hosts and Macs can be looked at."
+            raise HarnessError(message, hint=f"{self._there} uname -a")
+
+    def check_agent(self) -> None:
+        """HarnessError: nothing of ours can run there."""
+        self.check_system()
+        if self.is_mac:
+            hint = f"harness attach {self._pids[0]}" if self._pids else "harness ps"
+            raise HarnessError(f"{self.name} is a Mac: only attach and ps look at other Macs.", hint=hint)
+        if self.facts.python is None:
+            old = f": {self.facts.too_old}" if self.facts.too_old else ""
+            hint = "install python3 over there, version 3.9 or newer"
+            raise HarnessError(f"{self.name} has no Python 3.9 or newer that could be asked{old}.", hint=hint)
 
     def start_agent(self, deadline: float) -> None:
         """Our code, into the memory of a Python over there."""
-        self.check_system()
+        self.check_agent()
         boot = bundle.boot_source()
         code = f"import sys; exec(sys.stdin.buffer.read({len(boot)}))"
         line = f'exec {shlex.quote(str(self.facts.python))} -I -S -c "{code}"\n'
@@ -171,17 +192,20 @@ class Session:
         self._link.beat = lambda: b'{"call": "beat"}\n'
 
     def run_shell(self, line: str, deadline: float) -> list[str]:
-        """For a host without Python: one line of shell, and what it prints, each line with the token before it."""
+        """Without an agent: one line of shell, and what it prints, each line with the token before it."""
         self._send(f't={self._token}; {line}; echo "$t end"\n'.encode(), deadline)
-        told = []
+        told, size = [], 0
         while (answer := self._read(deadline)) != "end":
             told.append(answer)
+            size += len(answer)
+            if size > _MOST_SHELL_BYTES:
+                raise LinkBroken(f"{self.name} sends more than anybody could want.", hint="harness ps")
         self.round_trips += 1
         return told
 
     def send_tool(self, tool: Tool, deadline: float) -> None:
         """What does not arrive there is a gap."""
-        question = {"size": len(tool.packed), "sha256": tool.sha256, "keep": self._reach.keep}
+        question = {"size": len(tool.packed), "sha256": tool.sha256, "keep": self.reach.keep}
         number = self._ask("tool", question, deadline, tool.packed)
         kept = self._await(number, _Kept, deadline, None)
         if kept.why is not None:
@@ -230,6 +254,7 @@ class Session:
             handle(message)
 
     def _ask(self, call: str, question: dict[str, Any], deadline: float, data: bytes = b"") -> int:
+        self.check_agent()
         self._number += 1
         line = msgspec.json.encode({"call": call, "id": self._number, **question})
         self._send(line + b"\n" + data, deadline)
@@ -239,7 +264,7 @@ class Session:
         try:
             self._link.send(data, deadline)
         except TimeoutError as error:
-            raise LinkBroken(f"{self.name} does not take what is sent.", hint=f"ssh {self.name} true") from error
+            raise LinkBroken(f"{self.name} does not take what is sent.", hint=f"{self._there} true") from error
 
     def _await(
         self, number: int, answer: type[_Fact], deadline: float, on_part: Callable[[_Fact], None] | None
