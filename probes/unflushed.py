@@ -66,7 +66,7 @@ class Memory:
             self.pagemap = None  # then pages that were never touched are read too
         self.give_up_at = time.monotonic() + SEARCH_WALL_S
         self.give_up_cpu_s = time.process_time() + SEARCH_S
-        self.cut_short = False
+        self.cut_short = self.is_swapped = False
 
     def close(self):
         for number in (self.mem, self.pagemap):
@@ -94,7 +94,7 @@ class Memory:
         return int.from_bytes(self.read(address, 8), "little")
 
     def pieces(self):
-        """(address, bytes) of the private memory that was ever touched, the oldest first, within the bounds."""
+        """(address, bytes) of the private memory that is there, the oldest first, within the bounds."""
         anonymous = [one for one in self.mappings if one[2][:2] == b"rw" and one[2][3:4] == b"p" and not one[3]]
         heaps = [one for one in anonymous if one[4] == b"[heap]"]
         others = [one for one in anonymous if not one[4].startswith((b"[heap", b"[stack"))]
@@ -103,7 +103,7 @@ class Memory:
         downwards = cut_into_windows(others[::-1], -1)
         searched = 0
         for start, end in take_turns(upwards, downwards):
-            for address, size in self.touched(start, end):
+            for address, size in self.resident(start, end):
                 data = self.peek(address, size)
                 searched += len(data)
                 if data != bytes(len(data)):  # a cheap way past what is all zeros
@@ -119,11 +119,17 @@ class Memory:
             self.cut_short = True
         return self.cut_short
 
-    def touched(self, start, end):
-        """Runs of pages that are in memory or in swap. Reading others would map the zero page into the process."""
+    @property
+    def is_partly_searched(self):
+        return self.cut_short or self.is_swapped
+
+    def resident(self, start, end):
+        """Runs of pages that are in memory. Reading others would map the zero page into the process, or bring them back
+        from swap at its expense: in a full control group that ends it (Linux 6.18, seen 2026-11)."""
         try:
-            entries = os.pread(self.pagemap, (end - start) // PAGE * 8, start // PAGE * 8)
-            marked = re.finditer(rb"[\x40-\xff]+", entries[7::8])  # bit 63 present, bit 62 swapped
+            entries = os.pread(self.pagemap, (end - start) // PAGE * 8, start // PAGE * 8)[7::8]
+            self.is_swapped |= re.search(rb"[\x40-\x7f]", entries) is not None  # bit 63 present, bit 62 swapped
+            marked = re.finditer(rb"[\x80-\xff]+", entries)
             runs = [(start + run.start() * PAGE, start + run.end() * PAGE) for run in marked]
         except (OSError, TypeError):  # no pagemap
             runs = [(start, end)]
@@ -527,7 +533,7 @@ def look(pid, places=()):
             streams.search()
         found, why = read_all(streams)
         places = sorted(streams.texts | streams.writers)
-        return {"streams": found, "why": "; ".join(why) or None, "partly": memory.cut_short, "places": places}
+        return {"streams": found, "why": "; ".join(why) or None, "partly": memory.is_partly_searched, "places": places}
     except (CouldNot, OSError):
         if memory.is_gone():
             raise CouldNot(f"process {pid} ended while it was read") from None
@@ -545,6 +551,8 @@ def read_all(streams):
             why.append(str(error))
     if streams.memory.cut_short:
         why.append("only the older part of its memory was searched: a stream opened later may be missing")
+    if streams.memory.is_swapped and len({one["fd"] for one in found}) < len(NAMES):
+        why.append("what is in swap was not searched, because that could end the process: a stream may be missing")
     if not found:
         raise CouldNot("; ".join(why) or "no open stream on stdout or stderr was found in the process")
     return found, why

@@ -41,12 +41,16 @@ _OUTPUTS = ("buffer", "file")
 
 
 def find_swapping(scene: Scene) -> Finding | None:
-    """Pages come from disk and the CPU waits. Reading a mapped file does that too: not where something moves."""
+    """Pages come from disk, and it runs little code of its own. Reading a mapped file is that too: not where it moves.
+
+    Where swap is fast (compressed memory, a good disk), the kernel is busy all the time to fetch pages.
+    """
     for process in scene.processes:
         rate = process.major_faults / scene.looked_s
         cpu_s = sum(thread.cpu_s for thread in process.threads)
         moving = any(counter.kind != "io" for _, counter in scene.rising)
-        if rate < _FAULTS_PER_S or cpu_s > _SWAPPING_CPU * scene.looked_s or (moving and not process.swap_bytes):
+        of_its_own_s = cpu_s - process.kernel_s
+        if rate < _FAULTS_PER_S or of_its_own_s > _SWAPPING_CPU * scene.looked_s or (moving and not process.swap_bytes):
             continue
         swap = f", {process.swap_bytes / 2**20:.0f} MiB of it in swap" if process.swap_bytes else ""
         detail = f"{rate:.0f} pages a second come from disk{swap}, {cpu_s / scene.looked_s:.0%} CPU"

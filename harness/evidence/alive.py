@@ -104,7 +104,8 @@ class Output(Struct, frozen=True):
 class LivingProcess(Struct, frozen=True):
     """`stopped_ms`: how long it stood still for our sake, all tools together. `tracer_pid`: a debugger.
 
-    `major_faults`: during the look. `moving`: integer locals that changed, but did not only rise.
+    `major_faults`, `kernel_s` (CPU time in the kernel): during the look. `moving`: integer locals that changed, but did
+    not only rise.
     """
 
     pid: int
@@ -122,6 +123,7 @@ class LivingProcess(Struct, frozen=True):
     rss_bytes: int | None = None
     swap_bytes: int | None = None
     major_faults: int = 0
+    kernel_s: float = 0.0
     threads: tuple[LivingThread, ...] = ()
     counters: tuple[Counter, ...] = ()
     hot: tuple[HotSpot, ...] = ()

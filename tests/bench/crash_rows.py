@@ -27,7 +27,12 @@ _NO_CORE = ["sh", "-c", 'ulimit -S -c 0; exec "$@"', "sh"]
 
 def measure_crash(plan: Plan) -> Iterator[Row | Note]:
     sizes = plan.resident_gib
-    rounds = interleave(plan.stream_pairs, *(lambda size=size: _linked_s(size, 3) for size in sizes))
+
+    def crash(size: float) -> float:
+        with _holding(max(sizes) - size):
+            return _linked_s(size, 3)
+
+    rounds = interleave(plan.stream_pairs, *(lambda size=size: crash(size) for size in sizes))
     ours = {size: median(figures) for size, figures in zip(sizes, rounds, strict=True)}
     for size in sizes:
         for name, command in _peers():
@@ -140,6 +145,20 @@ def _linked_s(size_gib: float, threads: int, cases: str | None = None) -> float:
     whole = b"siginfo SEGV_MAPERR" in text and b"\n  case " in text
     require(status == 139 and whole, f"no crash was seen: {text[-300:]!r}")
     return printed - float(fault)
+
+
+@contextlib.contextmanager
+def _holding(size_gib: float) -> Iterator[None]:
+    """Another process has as much as the largest victim would have more, so that only the victim's own size differs.
+
+    Where this machine is a guest, memory that it has not used lately comes from the host and is slow for everybody.
+    """
+    words = [PYTHON, "-c", targets.HOLD, str(int(size_gib * _GIB))]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()) as holder:
+        assert holder.stdin is not None and holder.stdout is not None
+        require(holder.stdout.readline() == b"ready\n", "there is not that much memory")
+        yield
+        holder.stdin.close()
 
 
 def _victim(size_gib: float, threads: int) -> list[str]:

@@ -114,6 +114,14 @@ print(time.monotonic(), flush=True)
 ctypes.string_at(0)
 """
 
+# argv[1] bytes, until stdin is closed.
+HOLD = """
+import sys
+ballast = b"x" * int(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
 # argv[1] threads; the time of the fault goes to argv[2], faulthandler's words to argv[3].
 FAULT = f"""
 import ctypes, faulthandler, os, sys, threading, time

@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+from harness.capture.killers import kernel_tells
+from harness.capture.launch import TELL
 from tests.live.processes import DEADLINE_S, Ended, bare, open_gate, until
 from tests.live.test_terminal import COUNTER
 
@@ -90,14 +92,24 @@ def masks(status: bytes) -> dict[str, int]:
     return {name: int(fields[name], 16) & ~own for name in ("SigBlk", "SigIgn", "SigCgt")}
 
 
-# What the crash link catches in the command, and nothing else; of the second only what is not ignored.
+# What the crash link catches in the command, and nothing else; the second only where the kernel does not tell who sends
+# them, and of these only what is not ignored.
 LINKED = sum(1 << getattr(signal, f"SIG{name}") - 1 for name in ("SEGV", "BUS", "ILL", "FPE", "ABRT", "TRAP", "SYS"))
 LEAVING = sum(1 << getattr(signal, f"SIG{name}") - 1 for name in ("TERM", "INT", "HUP", "XCPU"))
 
 
-@pytest.mark.parametrize(("inject", "caught"), [("none", 0), ("auto", LINKED | LEAVING)], ids=["alone", "linked"])
+@pytest.mark.parametrize(
+    ("inject", "tells", "caught"),
+    [
+        ("none", {}, 0),
+        ("auto", {}, LINKED | (0 if kernel_tells() else LEAVING)),
+        ("auto", {TELL: "1"}, LINKED | LEAVING),
+    ],
+    ids=["alone", "linked", "telling"],
+)
 @pytest.mark.parametrize("prepare", [None, prepare_signals], ids=["usual", "nohup-like"])
-def test_signal_masks_and_dispositions_are_those_of_a_bare_run(harness, prepare, inject, caught):
+def test_signal_masks_and_dispositions_are_those_of_a_bare_run(harness, prepare, inject, tells, caught):
+    harness.env |= tells
     job = ("cat", "/proc/self/status")
     plain = masks(bare(*job, preexec_fn=prepare).stdout)
     supervised = masks(harness(*job, preexec_fn=prepare, options=("--inject", inject)).stdout)

@@ -665,6 +665,13 @@ def test_pages_from_disk_and_little_cpu_is_swapping() -> None:
     assert kind(judge(process(main, major_faults=4000))) == ("swapping", "supported")
 
 
+def test_a_kernel_that_is_busy_with_fetching_pages_is_swapping_too() -> None:
+    main = thread(100, line("train", 3), cpu_s=4.8, changed=True)
+    assert kind(judge(process(main, major_faults=40000, swap_bytes=2**30, kernel_s=4.1))) == ("swapping", "established")
+    assert judge(process(main, major_faults=40000, swap_bytes=2**30, kernel_s=1.0)).verdict.kind == "busy-python"
+    assert judge(process(main, major_faults=20, swap_bytes=2**30, kernel_s=4.1)).verdict.kind == "busy-python"
+
+
 def test_reading_a_mapped_file_while_something_moves_is_not_swapping() -> None:
     main = thread(100, line("train", 3), cpu_s=0.3, changed=True)
     step = counter("local", "step", 1, 2, 3, frame=line("train", 3))

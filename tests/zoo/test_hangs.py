@@ -34,7 +34,7 @@ def list_runs() -> Iterator[Any]:
                 yield pytest.param(path, python, id=f"{path.stem}-{version}")
 
 
-@pytest.mark.parametrize(("path", "python"), list_runs())
+@pytest.mark.parametrize(("path", "python"), list(list_runs()))
 def test_verdict(path: Path, python: str, tmp_path: Path) -> None:
     literals = read_literals(path)
     if reason := literals.get("SKIP"):

@@ -85,6 +85,11 @@ class Tally:
     def major_faults(self) -> int:
         return self.samples[-1].stat.major_faults - self.samples[0].stat.major_faults if self.samples else 0
 
+    @property
+    def kernel_s(self) -> float:
+        """CPU time that all threads have spent in the kernel."""
+        return round(self.samples[-1].stat.kernel_s - self.samples[0].stat.kernel_s, 3) if self.samples else 0.0
+
     def counters(self) -> Iterator[Counter]:
         io = [(one.at_s, one.io) for one in self.samples if one.io]
         written = [(at_s, values[1]) for at_s, values in io]

@@ -234,6 +234,7 @@ class Followed:
             rss_bytes=self.last.rss_bytes,
             swap_bytes=status and status.swap_bytes,
             major_faults=self.tally.major_faults,
+            kernel_s=self.tally.kernel_s,
             threads=tuple(self.standing.describe()),
             counters=(*self._counters(), *rising, *device),
             moving=tuple(moving),

@@ -50,6 +50,7 @@ class Stat(NamedTuple):
     children_faults: int
     major_faults: int
     cpu_s: float
+    kernel_s: float  # of it
     threads: int
     started_s: float  # after boot
     rss_bytes: int
@@ -97,6 +98,7 @@ def parse_stat(text: str) -> Stat:
         children_faults=int(words[8]),
         major_faults=int(words[9]),
         cpu_s=(int(words[11]) + int(words[12])) * _TICK_S,
+        kernel_s=int(words[12]) * _TICK_S,
         threads=int(words[17]),
         started_s=int(words[19]) * _TICK_S,
         rss_bytes=int(words[21]) * _PAGE_BYTES,

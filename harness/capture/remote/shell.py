@@ -140,6 +140,7 @@ def _describe(told: _Told, pid: int, session: Session) -> LivingProcess:
         age_s=round(max(0.0, told.uptime_s - last.started_s), 1),
         rss_bytes=last.rss_bytes,
         major_faults=max(0, last.major_faults - first.major_faults),
+        kernel_s=round(max(0.0, last.kernel_s - first.kernel_s), 3),
         threads=tuple(_describe_thread(told, pid, tid, session) for tid in told.tids(pid) if told.stats(pid, tid)),
         counters=(counter,) if seen else (),
         outputs=tuple(_describe_output(fd, told.fact(f"f {pid} {fd}")) for fd in range(3)),
