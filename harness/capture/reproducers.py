@@ -41,7 +41,7 @@ def list_reproducers() -> dict[str, Reproducer]:
 
 
 def read_reproducer(path: Path) -> Reproducer:
-    said = _read_literals(path)
+    said = read_literals(path)
     options: Options = said["OPTIONS"]
     name = said["NAME"]
     return Reproducer(
@@ -55,7 +55,8 @@ def read_reproducer(path: Path) -> Reproducer:
     )
 
 
-def _read_literals(path: Path) -> dict[str, Any]:
+def read_literals(path: Path) -> dict[str, Any]:
+    """What a file says of itself in capitals, without importing it."""
     literals = {}
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.Assign) and isinstance(name := node.targets[0], ast.Name) and name.id.isupper():

@@ -1,4 +1,7 @@
-"""One line on a terminal: which arm runs, at which step, and about how long all of it will take. Else nothing."""
+"""One line on a terminal: which arm runs, at which step, and about how long all of it will take.
+
+In a log a line for each arm that is done, so that nobody has to guess whether anything happens.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +36,7 @@ class Progress:
 
     def finish(self, line: str) -> None:
         self._done += 1
-        if self._shown:
-            self._write(f"\r\x1b[K  {line}\n")
+        self._write(f"\r\x1b[K  {line}\n" if self._shown else f"[{self._done}/{self._total}] {line}\n")
 
     def clear(self) -> None:
         if self._shown:

@@ -6,9 +6,11 @@ Every arm is a process of its own, supervised as by `harness run`. Nothing falls
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import itertools
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -220,6 +222,7 @@ def _answer(
         saved = save_failing_arm(Path(arguments.save_repro), runs, known, patients, session.plan.scale)
     notes = [
         *_list_notes(session.plan, known, runs),
+        *_list_better_pythons(patients.values()),
         *([_tell_interruption(session, len(tasks))] if interrupted else []),
     ]
     document = ReproDocument(
@@ -252,6 +255,12 @@ def _in_order(runs: list[Run], tasks: list[Task]) -> list[Run]:
 
 def _tell_interruption(session: Session, planned: int) -> str:
     return f"interrupted: {len(session.runs)} of {planned} arms are done and kept; to continue: harness repro --resume"
+
+
+def _list_better_pythons(patients: Iterable[Patient]) -> Iterator[str]:
+    """The one that runs harness is not taken unasked: it may be another environment than the one that fails."""
+    if all(patient.devices is None for patient in patients) and importlib.util.find_spec(_TORCH):
+        yield f"the Python that harness itself runs on has torch; to run it there: --python {sys.executable}"
 
 
 def _list_notes(plan: Plan, known: dict[str, Reproducer], runs: Iterable[Run]) -> Iterator[str]:

@@ -312,6 +312,8 @@ def test_without_torch_nothing_runs(repro: Repro, bare: Path) -> None:
     answer = repro("gru", "--arm", "base", python=bare)
     assert answer.status == 3
     assert "has no torch" in answer.decision["headline"]
+    assert any(f"--python {sys.executable}" in note for note in answer.document["notes"])
+    assert answer.stderr.startswith("[1/1] gru base: not run")  # a log is told of each arm
     assert [(run["state"], run["steps_done"]) for run in answer.document["runs"]] == [("not-run", 0)]
     refused = repro("gru", "--device", "mps", python=bare)
     assert refused.status == 3 and refused.document["next"].startswith("harness repro gru --python")
