@@ -337,6 +337,8 @@ def train(options):
     held_out = torch.randn(options.queries, options.time, options.width)
     steps.ran.update(cell=type(tower.inner).__name__.lower(), data=options.data, searches=0)
     bank, hard, pending = None, None, 0
+    mine_every = min(options.mine_every, max(1, options.steps // 2))  # a short run does everything, too
+    evaluate_every = min(options.evaluate_every, options.steps)
     for step in range(1, options.steps + 1):
         steps.begin(step)
         steps.enter("data")
@@ -364,9 +366,9 @@ def train(options):
         device.synchronise()
         steps.ran.update(batch=len(rows), bank="off" if bank is None else "on")
         device.report(steps, tower)
-        if step % options.mine_every == 0:
+        if step % mine_every == 0:
             hard = documents.mine(queries)
-        if step % options.evaluate_every == 0:
+        if step % evaluate_every == 0:
             with torch.no_grad():
                 documents.evaluate(tower(held_out[: options.queries].to(device.name)))
         steps.end(loss.item())

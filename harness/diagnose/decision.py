@@ -189,7 +189,7 @@ def _decide_no_fault(runs: Sequence[Run], differing: list[str], bounds: tuple[st
     else:
         where = ", ".join(on_device)
         more = f"; {len(left)} of {len(runs)} arms do not count" if left else ""
-        headline = f"No fault in {steps:,} steps of {len(clean)} arms on {where}{more}"
+        headline = f"No fault in {steps:,} steps of {len(clean)} arm{'' if len(clean) == 1 else 's'} on {where}{more}"
         status, code = "supported", EXIT_INCONCLUSIVE if left else 0
     because = (*differing, *_group(reasons))
     return Decision(

@@ -129,13 +129,14 @@ def _check(run: Run, runs: Iterable[Run]) -> Run:
     seen_device = run.ran.get("device")
     if seen_device is not None and seen_device != [run.device]:
         return replace(run, valid=False, why=f"it ran on {', '.join(seen_device)}, not on {run.device}")
+    for factor, asked in run.options.items():  # also of a base: with too few steps nothing is accumulated
+        if run.state not in FAULTS and _see(run, factor) is None:
+            return replace(run, valid=False, why=f"it never showed that {factor} was {asked}")
     references = [one for one in runs if one.place == run.place and one.arm == run.against]
     for factor, asked in run.changed.items():
         seen = _see(run, factor)
         if seen is None:
-            if run.state in FAULTS:
-                return replace(run, valid=None, why=f"it ended before it could show that {factor} was {asked}")
-            return replace(run, valid=False, why=f"it never showed that {factor} was {asked}")
+            return replace(run, valid=None, why=f"it ended before it could show that {factor} was {asked}")
         if not _is(seen, asked):
             return replace(run, valid=False, why=f"asked for {factor} {asked}, it ran with {tell_seen(seen)}")
         same = [one for one in references if _see(one, factor) == seen]

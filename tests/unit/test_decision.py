@@ -13,7 +13,7 @@ from harness.diagnose.factors import contrast_factors
 from harness.diagnose.trial import Run, check_runs
 from harness.evidence.experiment import Patient
 from harness.report.standalone import pin_requirements, write_standalone
-from tests.unit.runs import make_document, make_run
+from tests.unit.runs import RAN, make_document, make_run
 
 
 def repeated(times: int, *arguments: Any, **changes: Any) -> list[Run]:
@@ -136,7 +136,7 @@ def test_repeats_and_arms_that_must_agree_are_compared() -> None:
 
 
 def test_a_gpu_is_not_called_corrupt_for_another_last_bit() -> None:
-    ran = {"device": ["mps"]}
+    ran = {**RAN, "device": ["mps"]}
     decision = decided(make_run(device="mps", ran=ran), make_run(repeat=2, checksum="bad", device="mps", ran=ran))
     assert (decision.exit_code, decision.status) == (11, "hypothesis")
 

@@ -90,6 +90,14 @@ def test_an_arm_that_did_not_differ_does_not(changed: dict[str, Any], ran: dict[
     assert valid is False and words in (why or "")
 
 
+def test_a_base_that_was_too_short_for_its_suspect_does_not_count() -> None:
+    seen = {name: value for name, value in RAN.items() if name != "accumulation"}
+    (short,) = check_runs([make_run(ran=seen)])
+    assert short.valid is False and short.why == "it never showed that accumulation was 32"
+    (died,) = check_runs([make_run(state="fault", ran=seen)])
+    assert died.valid is True
+
+
 def test_cache_calls_are_counted() -> None:
     run = make_run("clear", changed={"clear_cache": "on"}, ran={**RAN, "clear_cache": 12})
     assert check(make_run(), run) == (True, None)
