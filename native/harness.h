@@ -133,6 +133,8 @@ HARNESS_API int32_t harness_processes_read(int32_t fd, struct harness_process *p
 /* A descriptor that becomes readable when one of the signals is sent to anybody (once in a process), or -errno.
  */
 HARNESS_API int32_t harness_kills_open(const int32_t *signos, int32_t count);
+/* Stops listening; takes what harness_kills_open gave. */
+HARNESS_API void harness_kills_close(int32_t fd);
 /* How many were written to kills; *lost grows by those that there was no room for. */
 HARNESS_API int32_t harness_kills_read(struct harness_kill *kills, int32_t most, uint64_t *lost);
 

@@ -131,6 +131,15 @@ int32_t harness_kills_open(const int32_t *signos, int32_t count) {
     return failed;
 }
 
+void harness_kills_close(int32_t fd) {
+    while (ring_count > 0) {
+        struct ring *ring = &rings[--ring_count];
+        munmap(ring->control, (size_t)(1 + RING_PAGES) * (size_t)sysconf(_SC_PAGESIZE));
+        close(ring->fd);
+    }
+    close(fd);
+}
+
 /* What lies in the ring may go over its end. */
 static void copy_out(const struct ring *ring, uint64_t at, void *to, size_t length) {
     const char *data = (const char *)ring->control + sysconf(_SC_PAGESIZE);
@@ -193,6 +202,8 @@ int32_t harness_kills_open(const int32_t *signos, int32_t count) {
     (void)count;
     return -ENOSYS;
 }
+
+void harness_kills_close(int32_t fd) { (void)fd; }
 
 int32_t harness_kills_read(struct harness_kill *kills, int32_t most, uint64_t *lost) {
     (void)kills;

@@ -48,6 +48,7 @@ class Killers:
         self.sent: list[Sent] = []
         self.fd: int | None = None
         self.why_not: str | None = None
+        self.is_for_root = False
         self.lost = 0
 
     def open(self) -> None:
@@ -58,7 +59,13 @@ class Killers:
             if fd >= 0:
                 self.fd = fd
             else:
+                self.is_for_root = -fd in (errno.EPERM, errno.EACCES)
                 self.why_not = _explain(-fd)
+
+    def close(self) -> None:
+        if self.fd is not None:
+            native.load()[1].harness_kills_close(self.fd)
+            self.fd = None
 
     def read(self) -> None:
         """Takes the news; the sender's command line is read at once, because a `kill` lives for a millisecond."""

@@ -72,7 +72,7 @@ def find_command(argv: list[str]) -> str:
     meant = f"harness run python {' '.join(argv)}"
     found = word if "/" in word else shutil.which(word)
     if found is None or not Path(found).exists():
-        what = "no such file" if "/" in word else "command not found"
+        what = "no such file" if "/" in word or word.endswith(".py") else "command not found"
         raise CouldNotStart(f"{word}: {what}.", hint=_what_was_meant(word, meant), exit_code=EXIT_NOT_FOUND)
     if Path(found).is_dir():
         raise CouldNotStart(f"{word} is a directory.", hint=f"ls {word}", exit_code=EXIT_NOT_EXECUTABLE)
@@ -85,6 +85,8 @@ def find_command(argv: list[str]) -> str:
 def _what_was_meant(word: str, with_python: str) -> str:
     if Path(word).is_file() and "/" not in word:
         return with_python if word.endswith(".py") else f"harness run ./{word}"
+    if word.endswith(".py"):
+        return f"harness run python /path/to/{Path(word).name}"
     if " " in word.strip():
         return f"harness run {word}"
     return f"ls {Path(word).parent}" if "/" in word else f"command -v {word}"

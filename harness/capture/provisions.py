@@ -12,6 +12,7 @@ from pathlib import Path
 
 from harness.capture import cgroup
 from harness.capture.cores.finding import is_contained
+from harness.capture.killers import Killers
 from harness.evidence.facility import Seen
 
 _ROOT = Path("/")
@@ -124,15 +125,13 @@ def user_limits() -> Seen:
     return Seen("no", "a job is refused memory, threads or files by its own limits", why=why, fix=tight[0][1])
 
 
-def signal_tracing(root: Path = _ROOT) -> Seen:
-    """Who sent a SIGKILL only the kernel knows; Documentation/trace/events.rst."""
+def signal_tracing() -> Seen:
+    """Who sent a SIGKILL only the kernel knows. Asked as `harness run` asks it: nothing has to be mounted for that."""
     detail = "who sent a SIGKILL (the kernel's signal_generate event)"
-    for place in ("sys/kernel/tracing", "sys/kernel/debug/tracing"):
-        if (root / place / "events/signal/signal_generate").is_dir():
-            if os.access(root / place / "instances", os.W_OK):
-                return Seen("yes", f"{detail}, in /{place}")
-            return Seen("no", detail, why=f"/{place} cannot be written by this user", fix="sudo harness run …")
-    if os.geteuid() != 0 and (root / "sys/kernel/tracing").exists():
-        return Seen("no", detail, why="/sys/kernel/tracing is root's", fix="sudo harness run …")
-    why = "the tracing file system is not mounted here"
-    return Seen("no", detail, why=why, fix="sudo mount -t tracefs tracefs /sys/kernel/tracing")
+    killers = Killers(frozenset(), 0)
+    killers.open()
+    if killers.fd is not None:
+        killers.close()
+        return Seen("yes", detail)
+    fix = "sudo harness run …" if killers.is_for_root else "harness run, on the host itself"
+    return Seen("no", detail, why=killers.why_not, fix=fix)

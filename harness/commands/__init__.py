@@ -243,7 +243,10 @@ def _print_failure(error: HarnessError) -> None:
 
 def main(words: list[str] | None = None) -> int:
     parser = build_parser()
-    arguments = parser.parse_args(words)
+    arguments, unknown = parser.parse_known_args(words)
+    if unknown:
+        parser.prog += f" {arguments.command}" if arguments.command else ""
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     if arguments.command is None:
         parser.print_help(sys.stderr)
         return EXIT_USAGE
@@ -263,4 +266,4 @@ def main(words: list[str] | None = None) -> int:
 
         traceback.print_exc()
         _tell(f"harness: this is a bug in harness; {_BUGS}.")
-        return EXIT_OUR_BUG
+        return int(getattr(arguments, "status", EXIT_OUR_BUG))  # of a command that has ended, its own

@@ -47,6 +47,7 @@ def run_command(arguments: argparse.Namespace) -> int:
 
     job = Job(argv, path, case, started_ns, closed, arguments.inject, arguments.core, quit_looks)
     done = supervise(job, prepare)
+    arguments.status = done.status  # whatever happens to us from here on
     noteworthy = bool(done.status) or done.supervisor.saw_crash() or _has_stalled(done.supervisor)
     if noteworthy or arguments.keep or arguments.verdict:
         evidence = done.gather()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
+from collections.abc import Iterator
 from pathlib import PurePath
 
 from msgspec import structs
@@ -110,10 +112,27 @@ def _verdict(kind: Kind, finding: Finding, reading: Reading) -> Verdict:
         ),
         against=_against(finding, reading),
         upstream=find_upstream(kind.name, reading),
-        remedies=() if _is_known_sent(reading) else tuple(_fill_in(remedy, reading) for remedy in kind.remedies),
-        next=kind.next.replace("{python}", _python(reading)) if kind.next else None,
+        remedies=() if _is_known_sent(reading) else tuple(_list_remedies(kind, finding, reading)),
+        next=_next(kind, reading),
         fault=_fault(reading),
     )
+
+
+def _next(kind: Kind, reading: Reading) -> str | None:
+    """A crash that the command got over is told in full where it is the command itself."""
+    below = _crashed_below(reading) if kind.ends_well else []
+    if below and below[0].argv:
+        return f"harness run -- {shlex.join(below[0].argv)}"
+    return kind.next.replace("{python}", _python(reading)) if kind.next else None
+
+
+def _list_remedies(kind: Kind, finding: Finding, reading: Reading) -> Iterator[Remedy]:
+    limit = name_limit(kind, finding, reading)
+    if limit and limit.raised_by:
+        do = f"Raise that limit, in the shell that starts the job: {limit.raised_by}"
+        yield Remedy(do, True, "it is what refused")
+    for remedy in kind.remedies:
+        yield _fill_in(remedy, reading)
 
 
 def _is_known_sent(reading: Reading) -> bool:

@@ -26,13 +26,15 @@ _UNITS = {"bytes": 1, **{f"{letter}iB": 1024 ** (index + 1) for index, letter in
 _THREADS = re.compile(r"thread", re.IGNORECASE)
 _PATH = re.compile(r"'(?P<path>/[^']*)'")
 _DEFAULT_STACK_BYTES = 8 << 20
+_MANY_FILES = 65536
 
 
 class Named(NamedTuple):
-    """`words` end the headline; the ground has the numbers."""
+    """`words` end the headline; the ground has the numbers. `raised_by`: what to type, where that is all."""
 
     words: str
     ground: Ground
+    raised_by: str | None = None
 
 
 def tell_bytes(count: float) -> str:
@@ -82,7 +84,11 @@ def _address_space(process: ProcessMemory, asked: int | None) -> Named | None:
     if soft is None or (asked is not None and process.peak_vsize_bytes + asked <= soft):
         return None
     words = f"the address space is limited to {tell_bytes(soft)} (ulimit -v)"
-    return Named(f"; {words}", Ground(f"{words}; {_in_use(process.peak_vsize_bytes)}{_wanted(asked)}", "RLIMIT_AS"))
+    return Named(
+        f"; {words}",
+        Ground(f"{words}; {_in_use(process.peak_vsize_bytes)}{_wanted(asked)}", "RLIMIT_AS"),
+        "ulimit -v unlimited",
+    )
 
 
 def _data(process: ProcessMemory, asked: int | None) -> Named | None:
@@ -90,7 +96,11 @@ def _data(process: ProcessMemory, asked: int | None) -> Named | None:
     if soft is None or (asked is not None and process.data_bytes + asked <= soft):
         return None
     words = f"data is limited to {tell_bytes(soft)} (ulimit -d)"
-    return Named(f"; {words}", Ground(f"{words}; {_in_use(process.data_bytes)}{_wanted(asked)}", "RLIMIT_DATA"))
+    return Named(
+        f"; {words}",
+        Ground(f"{words}; {_in_use(process.data_bytes)}{_wanted(asked)}", "RLIMIT_DATA"),
+        "ulimit -d unlimited",
+    )
 
 
 def _in_use(count: int) -> str:
@@ -159,7 +169,7 @@ def _cpu(process: ProcessMemory) -> Named | None:
         soft -= 1  # the kernel raises it by a second with each SIGXCPU, and this was read afterwards
     used = "" if process.cpu_s is None else f"{process.cpu_s:.1f} s of CPU time used; "
     words = f"{soft} s of CPU time are allowed (ulimit -t)"
-    return Named(f"; {words}", Ground(used + words, "RLIMIT_CPU"))
+    return Named(f"; {words}", Ground(used + words, "RLIMIT_CPU"), "ulimit -t unlimited")
 
 
 def _simple(process: ProcessMemory, name: str, words: str) -> Named | None:
@@ -167,7 +177,7 @@ def _simple(process: ProcessMemory, name: str, words: str) -> Named | None:
     if soft is None:
         return None
     text = words.format(tell_bytes(soft))
-    return Named(f"; {text}", Ground(text, name))
+    return Named(f"; {text}", Ground(text, name), "ulimit -f unlimited" if name == "RLIMIT_FSIZE" else None)
 
 
 def _open_files(process: ProcessMemory) -> Named | None:
@@ -176,7 +186,7 @@ def _open_files(process: ProcessMemory) -> Named | None:
         return None
     words = f"{soft} open files are allowed (ulimit -n)"
     seen = f"; {process.fds.peak} were open when most were seen" if process.fds.peak else ""
-    return Named(f"; {words}", Ground(words + seen, "RLIMIT_NOFILE"))
+    return Named(f"; {words}", Ground(words + seen, "RLIMIT_NOFILE"), f"ulimit -n {_MANY_FILES}")
 
 
 def name_full_disk(finding: Finding, reading: Reading) -> Named | None:

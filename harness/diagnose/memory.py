@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from harness.diagnose.growth import find_growth
@@ -9,13 +10,20 @@ from harness.diagnose.verdict import MemoryUse
 from harness.evidence.memory import Course, GroupMemory, Timeline
 
 _COURSE_POINTS = 40
+_USER_LIMITS = {"RLIMIT_AS": "ulimit -v, of the address space", "RLIMIT_DATA": "ulimit -d, of private memory"}
 
 
 class _Bound(NamedTuple):
+    """`used_bytes`: at most, where it is told; `last_bytes`: in the end, for what grows towards it."""
+
     bytes: int
     name: str
     used_bytes: int | None
     last_bytes: int | None
+
+    @property
+    def room_bytes(self) -> int:
+        return self.bytes - (self.last_bytes or 0 if self.used_bytes is None else self.used_bytes)
 
 
 def judge_memory(timeline: Timeline | None) -> MemoryUse | None:
@@ -45,7 +53,21 @@ def judge_memory(timeline: Timeline | None) -> MemoryUse | None:
 
 
 def _find_bound(timeline: Timeline) -> _Bound | None:
-    """The limit that would be met first: the tightest control group, else the machine."""
+    """The limit that would be met first."""
+    bounds = [*_list_user_limits(timeline), _find_shared_bound(timeline)]
+    return min((bound for bound in bounds if bound), key=lambda bound: bound.room_bytes, default=None)
+
+
+def _list_user_limits(timeline: Timeline) -> Iterator[_Bound]:
+    for process in timeline.processes:
+        used = {"RLIMIT_AS": process.peak_vsize_bytes, "RLIMIT_DATA": process.data_bytes}
+        for limit in process.limits:
+            if limit.name in used and limit.soft is not None:
+                yield _Bound(limit.soft, _USER_LIMITS[limit.name], used[limit.name], used[limit.name])
+
+
+def _find_shared_bound(timeline: Timeline) -> _Bound | None:
+    """The tightest control group, else the machine."""
     limited = [group for group in timeline.groups if group.limit_bytes is not None and _is_real(group, timeline)]
     tightest = min(limited, key=lambda group: (group.limit_bytes or 0) - group.used_bytes.peak, default=None)
     if tightest is not None and tightest.limit_bytes is not None:

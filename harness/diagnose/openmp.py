@@ -81,7 +81,7 @@ def judge_openmp(harness: str, censuses: Sequence[Census]) -> OpenmpDocument:
     if len({look.ruling.kind for look in looks}) > 1:
         ruling = replace(ruling, headline=f"With import {', then '.join(worst.census.order)}: {ruling.headline}")
     if safe_order := _safe_order(looks):
-        ruling = _with_order(ruling, safe_order, worst.census.order)
+        ruling = _with_order(ruling, safe_order, worst.census)
     return OpenmpDocument(harness, ruling, looks)
 
 
@@ -344,13 +344,13 @@ def _safe_order(looks: tuple[Look, ...]) -> tuple[str, ...] | None:
     return next((look.census.order for look in looks if look.census.order and look.ruling.kind == "no-conflict"), None)
 
 
-def _with_order(ruling: Ruling, safe: tuple[str, ...], bad: tuple[str, ...]) -> Ruling:
+def _with_order(ruling: Ruling, safe: tuple[str, ...], bad: Census) -> Ruling:
     remedy = Remedy(
         do=f"Import in this order, first thing in the program: {', then '.join(safe)}.",
         safe=True,
-        why=f"in this order the binding table shows one runtime for all; with {', then '.join(bad)} there are two. It "
-        "holds for these versions only",
-        verify=f"harness openmp --import {','.join(safe)}",
+        why=f"in this order the binding table shows one runtime for all; with {', then '.join(bad.order)} there are "
+        "two. It holds for these versions only",
+        verify=f"harness openmp --python {bad.name} --import {','.join(safe)}",
     )
     return replace(ruling, remedies=(*ruling.remedies[:1], remedy, *ruling.remedies[1:]))
 

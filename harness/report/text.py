@@ -27,6 +27,7 @@ def render(document: Document, *, width: int, color: bool, terminal: bool = Fals
         lines += rows("", document.verdict.against[1:], width, color)  # the first is in the headline
         if document.verdict.kind == "exit-nonzero":
             lines += rows("output", _last_output(document), width, color)
+        lines += rows("next", [document.verdict.next] if document.verdict.next else [], width, color)
         lines += rows("case", [document.case] if document.case else [], width, color)
         return "\n".join(lines) + "\n"
     verdict = document.verdict

@@ -35,6 +35,10 @@ def test_command_not_found(harness):
     assert harness.kept_cases() == []
 
 
+def test_a_script_that_is_not_there(harness):
+    assert_refused(harness("train.py"), 127, "train.py: no such file", "next: harness run python /path/to/train.py")
+
+
 def test_path_not_found(harness, tmp_path):
     assert_refused(harness(tmp_path / "nothing"), 127, "no such file")
 

@@ -280,3 +280,16 @@ def test_kernel_log_is_honest_for_an_unprivileged_user() -> None:
     if really == 1 and Path("/proc/sys/kernel/dmesg_restrict").read_text().strip() == "1":
         assert row.fix == "sudo sysctl kernel.dmesg_restrict=0"
     assert rows["ptrace, harness run"].state != "unknown"
+
+
+@linux
+def test_who_kills_is_told_exactly_where_a_run_can_tell_it(tmp_path: Path) -> None:
+    """The truth is what `harness run` says of a job that ends itself."""
+    verdict = tmp_path / "verdict.json"
+    job = "import os; os.kill(os.getpid(), 9)"
+    words = [sys.executable, "-m", "harness", "run", "--verdict", str(verdict), "--", sys.executable, "-c", job]
+    done = subprocess.run(words, env={**os.environ, "HARNESS_CASES": str(tmp_path)}, capture_output=True, check=False)
+    assert done.returncode == 137
+    grounds = msgspec.json.decode(verdict.read_bytes())["verdict"]["grounds"]
+    told = any("sent by itself" in row["fact"] and row["source"].startswith("kernel") for row in grounds)
+    assert (doctor()[1]["killers"].state == "yes") == told

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from harness.diagnose.growth import find_growth
 from harness.diagnose.memory import judge_memory, thin_out
+from harness.evidence.memory import Limit
 from harness.report.memory import sparkline, tell_growth, tell_memory
-from tests.unit.timelines import GIB, course, timeline
+from tests.unit.timelines import GIB, GROUP, course, timeline
 
 MIB = 1 << 20
 TIMES = [float(second) for second in range(240)]
@@ -94,6 +95,17 @@ def test_the_tightest_limit_counts_and_one_above_the_machine_is_none() -> None:
     for limit_bytes, expected in ((8 * GIB, "control group"), (64 * GIB, "this machine's"), (None, "this machine's")):
         use = judge_memory(timeline(GIB, 2 * GIB, limit_bytes=limit_bytes))
         assert use is not None and use.limit is not None and use.limit.startswith(expected)
+
+
+def test_a_limit_of_the_user_is_named_where_it_is_met_first() -> None:
+    limits = (Limit("RLIMIT_AS", 4 * GIB, None), Limit("RLIMIT_DATA", None, None), Limit("RLIMIT_NOFILE", 9, 9))
+    use = judge_memory(timeline(GIB, 2 * GIB, limits=limits, peak_vsize_bytes=3 * GIB))
+    assert use and use.limit == "ulimit -v, of the address space"
+    assert (use.limit_bytes, use.limit_used_bytes) == (4 * GIB, 3 * GIB)
+    far = judge_memory(timeline(GIB, 2 * GIB, limits=limits, peak_vsize_bytes=3 * GIB, limit_bytes=2 * GIB + 1))
+    assert far and far.limit == f"control group {GROUP}"  # near miss: the group is tighter
+    wide = (Limit("RLIMIT_AS", 99 * GIB, None),)
+    assert (use := judge_memory(timeline(GIB, limits=wide, peak_vsize_bytes=GIB))) and use.limit_bytes == 24 * GIB
 
 
 def test_no_samples_are_no_answer() -> None:

@@ -238,3 +238,12 @@ def test_a_process_that_left_no_trace_but_its_status_was_a_fork_unless_a_shell_s
     shell = Process(102, 100, "sh", ("sh", "-c", "x"), "/bin/dash", 1.0)
     below = Process(103, 102, "", (), None, 9.0, None, 9.0, SEGFAULT, "process connector")
     assert judge(run_evidence("", Ending(exit_code=1), others=(shell, below))).verdict.process.role == "child"
+
+
+def test_a_crash_that_the_command_got_over_is_worth_a_run_of_its_own() -> None:
+    child = Process(
+        101, 100, "python", ("python", "a b.py"), "/usr/bin/python3", 1.0, None, 9.0, SEGFAULT, "wait status"
+    )
+    found = judge(run_evidence("", Ending(exit_code=0), others=(child,))).verdict
+    assert (found.kind, found.next) == ("clean", "harness run -- python 'a b.py'")
+    assert judge(run_evidence("", Ending(exit_code=0))).verdict.next is None

@@ -31,6 +31,7 @@ def test_the_address_space_limit_is_named_with_its_number() -> None:
     assert verdict.kind == "allocation-failure"
     assert "address space is limited to 2.00 GiB (ulimit -v)" in verdict.headline
     assert any(ground.source == "RLIMIT_AS" for ground in verdict.grounds)
+    assert verdict.remedies[0].do.endswith("ulimit -v unlimited") and verdict.remedies[0].safe
 
 
 def test_a_limit_that_had_room_for_what_was_asked_is_not_the_one() -> None:
@@ -38,6 +39,7 @@ def test_a_limit_that_had_room_for_what_was_asked_is_not_the_one() -> None:
     verdict = refused(NUMPY.format("8.00 GiB"), seen=seen).verdict
     assert verdict.kind == "allocation-failure" and "ulimit" not in verdict.headline
     assert any("no limit that was seen explains it" in ground.fact for ground in verdict.grounds)
+    assert not any("unlimited" in remedy.do for remedy in verdict.remedies)
 
 
 def test_more_than_the_machine_has_is_refused_by_the_kernels_heuristic() -> None:

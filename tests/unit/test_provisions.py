@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 from pathlib import Path
@@ -9,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.capture import mac_facilities, provisions
+from harness.capture import killers, mac_facilities, provisions
 
 HOST, CONTAINER = "pid:[4026531836]", "pid:[4026532000]"
 
@@ -97,13 +98,23 @@ def test_user_limits(monkeypatch: pytest.MonkeyPatch, which: int | None, value: 
     assert seen.state == state and bool(seen.fix) == (state == "no")
 
 
-def test_signal_tracing(tmp_path: Path) -> None:
-    root = make(tmp_path, {})
-    assert "mount -t tracefs" in (provisions.signal_tracing(root).fix or "")
-    (root / "sys/kernel/tracing/events/signal/signal_generate").mkdir(parents=True)
-    assert provisions.signal_tracing(root).state == "no"  # no place for an instance of our own
-    (root / "sys/kernel/tracing/instances").mkdir()
-    assert provisions.signal_tracing(root).state == "yes"
+@pytest.mark.parametrize(
+    ("error", "contained", "state", "fix"),
+    [
+        (0, False, "yes", None),
+        (errno.EPERM, False, "no", "sudo harness run …"),
+        (errno.ENOENT, False, "no", "harness run, on the host itself"),
+        (0, True, "no", "harness run, on the host itself"),
+    ],
+)
+def test_who_kills(monkeypatch: pytest.MonkeyPatch, error: int, contained: bool, state: str, fix: str | None) -> None:
+    closed: list[int] = []
+    library = SimpleNamespace(harness_kills_open=lambda signos, count: -error or 7, harness_kills_close=closed.append)
+    monkeypatch.setattr(killers.native, "load", lambda: (SimpleNamespace(new=lambda *words: None), library))
+    monkeypatch.setattr(killers, "is_initial_namespace", lambda: not contained)
+    seen = provisions.signal_tracing()
+    assert closed == ([7] if state == "yes" else [])
+    assert (seen.state, seen.fix) == (state, fix) and bool(seen.why) == (state == "no")
 
 
 def test_rows_of_a_mac(tmp_path: Path) -> None:
