@@ -39,6 +39,9 @@ class Demo:
             self.wrong.append(f"{line}: exit status {status}, and not {expect}")
 
     def show_all(self) -> None:
+        print("An arm is one run of a small program; it differs in one thing from another arm, mostly from `base`.")
+        print(f"What the demo makes, the environment of section 1 and all cases, is in {self.directory}: temporary,")
+        print("and removed at the end.")
         self.tell("1. torch and faiss-cpu, each with its own LLVM OpenMP runtime, as on a Mac: which one kills it?")
         try:
             two = make_environment(self.directory / "two-runtimes")
@@ -62,7 +65,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="harness-demo-") as directory:
         demo = Demo(Path(directory))
         demo.show_all()
-    print(f"\n{time.monotonic() - begun:.0f} s", flush=True)
+    here = os.path.relpath(Path(sys.executable).parent)
+    print(f"\ndone in {time.monotonic() - begun:.0f} s. Your own job: {here}/harness run python train.py", end="")
+    print(f"   (or first: . {here}/activate)", flush=True)
     for sentence in demo.wrong:
         print(f"not as expected: {sentence}", file=sys.stderr)
     return 1 if demo.wrong else 0

@@ -147,9 +147,18 @@ def read_exit(pidfd: int, pid: int) -> tuple[int | None, str]:
             return status, "exit status from the kernel (pidfd)"
         with contextlib.suppress(OSError, ValueError, IndexError):
             fields = _read_stat(pid)
-            if fields[0] == "Z":
+            if fields[0] == "Z" and _shows_status(pid):
                 return int(fields[_STAT_EXIT_CODE]), f"exit status in /proc/{pid}/stat"
     return None, ""
+
+
+def _shows_status(pid: int) -> bool:
+    """To those who may not trace a process the kernel shows 0 in place of its status (man 5 proc_pid_stat)."""
+    try:
+        os.readlink(f"/proc/{pid}/ns/user")  # noqa: PTH115 (only whether it is allowed)
+    except PermissionError:
+        return False
+    return True
 
 
 def read_fate(pid: int) -> int | None:

@@ -76,9 +76,9 @@ def build_parser() -> argparse.ArgumentParser:
         usage="harness attach [TARGET…] [options]",
         help="look at a running process for a few seconds: slow or stuck, where, and on what",
         description="Looks at running processes, judges and lets go. TARGET is PID, [user@]host:PID or "
-        "ssh://[user@]host[:port]/PID; nothing is installed there. Without a PID: the table of `harness ps`. Exit "
-        "status: 0 it moves, 11 busy or waiting (not decidable from outside), 10 stuck, 3 could not look; of several, "
-        "the worst.",
+        "ssh://[user@]host[:port]/PID; nothing is installed there. Without a PID: the table of `harness ps`, and "
+        "status 2. Exit status: 0 it moves, 11 busy or waiting (not decidable from outside), 10 stuck, 3 could not "
+        "look; of several, the worst.",
     )
     attach.add_argument("targets", metavar="TARGET", nargs="*", help="processes; those below them are looked at too")
     attach.add_argument("--match", metavar="TEXT", help="Python processes with TEXT in their command line")
@@ -90,7 +90,9 @@ def build_parser() -> argparse.ArgumentParser:
     _add_watch(commands)
     _add_repro(commands)
     ps = commands.add_parser(
-        "ps", help="Python processes: age, CPU, memory, last write, one word", description="Exit status: 0."
+        "ps",
+        help="Python processes: age, CPU, memory, last write, one word",
+        description="Exit status: 0, also where none was found; 3 the host could not be asked.",
     )
     ps.add_argument("targets", metavar="HOST", nargs="*", help="[user@]host or ssh://[user@]host:port (default: here)")
     ps.add_argument("--match", metavar="TEXT", help="only those with TEXT in their command line")
@@ -114,8 +116,8 @@ def _add_watch(commands: argparse._SubParsersAction[_Parser]) -> None:
         usage="harness watch [TARGET…] [options]",
         help="follow a running process: when and why it stops moving, and how it ends",
         description="Follows processes until they end or you leave with Ctrl-C; they run on. Reads /proc only, until "
-        "one stands still: then it looks once, as attach does. Without a PID: the table of `harness ps`. Exit status: "
-        "0 ended well, 10 ended otherwise, 11 ended and nobody saw how, 3 could not look, 130 you left.",
+        "one stands still: then it looks once, as attach does. Without a PID: the table of `harness ps`, and status 2. "
+        "Exit status: 0 ended well, 10 ended otherwise, 11 ended and nobody saw how, 3 could not look, 130 you left.",
     )
     watch.add_argument("targets", metavar="TARGET", nargs="*", help="processes; those below them are watched too")
     watch.add_argument("--match", metavar="TEXT", help="Python processes with TEXT in their command line")

@@ -1,6 +1,6 @@
 """`harness attach`: look at running processes for some seconds, here or on other hosts, judge, let go.
 
-Without a process it shows the table of `harness ps`. Several targets are merged into one answer.
+Without a process it shows the table of `harness ps`, which is no success. Several targets are merged into one answer.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from harness.commands.durations import parse_duration
 from harness.commands.hosts import take_looks
 from harness.commands.keeping import Answer, keep_look
 from harness.commands.output import print_answer
-from harness.commands.ps import ps_command
+from harness.commands.ps import show_choice
 from harness.commands.targets import Asked, read_targets
 from harness.diagnose.alive import exit_code_of
 from harness.diagnose.group import exit_code_of_group, judge_group
@@ -25,7 +25,7 @@ def attach_command(arguments: argparse.Namespace) -> int:
     for_s = parse_duration(arguments.for_s)
     asked = read_targets(arguments)
     if not asked.names_processes:
-        return ps_command(arguments)
+        return show_choice(arguments)
     looks, unseen = take_looks(asked, for_s)
     if len(looks) > 1 or unseen or len(looks[0].targets) > 1 or sum(map(len, asked.hosts.values())) > 1:
         group = _keep(asked, looks, judge_group(*looks, unseen=unseen), arguments.cases)

@@ -9,11 +9,13 @@ import msgspec
 
 from harness import __version__
 from harness.capture.alive.processes import list_python_processes
+from harness.capture.channels import say
 from harness.capture.remote.place import Host
 from harness.commands.hosts import ask_hosts, list_there, name_place, open_there, start_agent
 from harness.commands.output import print_answer
 from harness.commands.targets import Asked, read_targets
-from harness.evidence.processes import ProcessRow, ProcessTable, find_busiest
+from harness.errors import EXIT_USAGE
+from harness.evidence.processes import ProcessRow, ProcessTable, choose_next
 from harness.report.ps import render_ps, render_whole
 
 _LOOK_S = 0.3
@@ -29,14 +31,21 @@ def ps_command(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def show_choice(arguments: argparse.Namespace) -> int:
+    """For a command that needs a process and was given none: a script with an empty $PID must not see success."""
+    ps_command(arguments)
+    say("No process was named.")
+    return EXIT_USAGE
+
+
 def _list_hosts(asked: Asked) -> ProcessTable:
     found, unseen = ask_hosts(asked, lambda host, name: _list(asked, host, name))
     rows = tuple(row for some in found.values() for row in some)
     several = len(asked.hosts) > 1
     (first, *_) = asked.hosts
     host = None if several else name_place(asked, first, first.name or "here")
-    busiest = find_busiest(rows)
-    address = next((asked.address(host) for host, some in found.items() if busiest in some), "{pid}")
+    chosen = choose_next(rows)
+    address = next((asked.address(host) for host, some in found.items() if chosen in some), "{pid}")
     return ProcessTable(__version__, host, _LOOK_S, rows, tuple(unseen), address)
 
 

@@ -9,6 +9,7 @@ import argparse
 import importlib.util
 import itertools
 import os
+import shlex
 import signal
 import sys
 import tempfile
@@ -16,16 +17,18 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from harness import __version__
 from harness.capture.openmp.installed import find_python
-from harness.capture.reproducers import BASE, Reproducer, ask_patient, list_reproducers
+from harness.capture.reproducers import Reproducer, ask_patient, list_reproducers
 from harness.commands.durations import parse_duration
 from harness.commands.output import print_answer
 from harness.commands.progress import Progress
 from harness.commands.saving import save_failing_arm
 from harness.commands.session import Session, open_session, resume_session
 from harness.commands.trial import run_trial
-from harness.diagnose.decision import decide
+from harness.diagnose.decision import Asked, decide
 from harness.diagnose.trial import Run, check_runs, describe_run
 from harness.errors import EXIT_INTERRUPTED, HarnessError, UsageError
 from harness.evidence.experiment import Arm, Patient, Plan, Told
@@ -33,7 +36,8 @@ from harness.report.repro import ReproDocument, render_repro, tell_outcome
 
 _ALL = "all"
 _TORCH = "torch"
-_CPU = "cpu"
+_NUMPY = "numpy"
+_CPU, _MPS = "cpu", "mps"
 _FALLBACK = "PYTORCH_ENABLE_MPS_FALLBACK"
 _HIDES_THE_FAULT = "KMP_DUPLICATE_LIB_OK"
 
@@ -51,19 +55,17 @@ def repro_command(arguments: argparse.Namespace) -> int:
     plan = _make_plan(arguments, known) if arguments.names else None
     if arguments.resume:
         session = resume_session(plan, arguments.cases)
-        patients = _ask_patients(session.plan)
+        patients = _ask_patients(session.plan, known)
     elif plan is None:
         raise UsageError(f"Which one? {', '.join(known)}, or all.", hint="harness repro all")
     else:
-        patients = _ask_patients(plan)
+        patients = _ask_patients(plan, known)
         session = open_session(plan, arguments.cases)
     plan = session.plan
     tasks = list(_list_tasks(plan, known, patients))
     if not tasks:
         session.abandon()
-        raise UsageError(
-            "None of these runs on that device.", hint=f"harness repro {' '.join(plan.names)} --device cpu"
-        )
+        raise UsageError("None of these runs on that device.", hint=_tell_on_cpu(plan))
     try:
         interrupted = _run_all(tasks, session, plan, arguments.cases)
     except BaseException:
@@ -109,19 +111,18 @@ def _find_python(word: str | None) -> str:
         return str(word or "python3")
 
 
-def _ask_patients(plan: Plan) -> dict[str, Patient]:
+def _ask_patients(plan: Plan, known: dict[str, Reproducer]) -> dict[str, Patient]:
     patients = {python: ask_patient(python) for python in plan.pythons}
-    again = f"harness repro {' '.join(plan.names)}"
     if all(patient.why for patient in patients.values()):
         why = next(iter(patients.values())).why
-        raise HarnessError(f"{why}.", hint=f"{again} --python /path/to/bin/python3")
+        raise HarnessError(f"{why}.", hint=_tell_elsewhere(plan, known))
     reasons = [
         _why_no_device(device, patient) for patient in patients.values() for device in plan.devices if not patient.why
     ]
     if reasons and all(reasons):
         asked = any(patient.devices for patient in patients.values())
-        hint = f"{again} --device cpu" if asked else f"{again} --python /path/to/a/python/with/torch"
-        raise HarnessError(f"{reasons[0]}. Nothing was run on another device instead.", hint=hint)
+        hint = _tell_on_cpu(plan) if asked else _tell_elsewhere(plan, known)
+        raise HarnessError(f"There is {reasons[0]}. Nothing was run on another device instead.", hint=hint)
     return patients
 
 
@@ -129,11 +130,35 @@ def _why_no_device(device: str, patient: Patient) -> str | None:
     if device == _CPU or (patient.devices is None and patient.version is None):  # torch does not load: a fault to show
         return None
     if patient.devices is None:
-        return f"No {device} here: {patient.python} has no torch"
+        return f"no {device}: {patient.python} has no torch"
     why = patient.devices.get(device)
     fallback = os.environ.get(_FALLBACK)
     told = f" ({_FALLBACK}={fallback} is set; it would hide which operations are missing)" if fallback else ""
-    return f"No {device} here: {why}{told}" if why else None
+    return f"no {device}: {why}{told}" if why else None
+
+
+def _asked(plan: Plan) -> Asked:
+    return Asked(plan, _find_python(None))
+
+
+def _tell_on_cpu(plan: Plan) -> str:
+    return _asked(plan).tell_again(devices=(_CPU,))
+
+
+def _tell_elsewhere(plan: Plan, known: dict[str, Reproducer]) -> str:
+    python = _find_better_python(plan, known) or f"/path/to/a/python/with/{'/and/'.join(_list_needs(plan, known))}"
+    return _asked(plan).tell_again(pythons=(python,))
+
+
+def _find_better_python(plan: Plan, known: dict[str, Reproducer]) -> str | None:
+    """The one that runs harness is not taken unasked: it may be another environment than the one that fails."""
+    has_all = all(map(importlib.util.find_spec, _list_needs(plan, known)))
+    return sys.executable if has_all and sys.executable not in plan.pythons else None
+
+
+def _list_needs(plan: Plan, known: dict[str, Reproducer]) -> list[str]:
+    """numpy comes with the others."""
+    return list(dict.fromkeys(need for name in plan.names for need in known[name].needs if need != _NUMPY))
 
 
 def _list_tasks(plan: Plan, known: dict[str, Reproducer], patients: dict[str, Patient]) -> Iterator[Task]:
@@ -216,15 +241,16 @@ def _answer(
     tasks: list[Task], *, interrupted: bool,
 ) -> int:  # fmt: skip
     runs = check_runs(_in_order(session.runs, tasks))
-    decision = decide(runs, {name: one.agree for name, one in known.items()})
+    decision = decide(runs, {name: one.agree for name, one in known.items()}, _asked(session.plan))
     saved: tuple[str, ...] = ()
     if arguments.save_repro:
         saved = save_failing_arm(Path(arguments.save_repro), runs, known, patients, session.plan.scale)
-    notes = [
-        *_list_notes(session.plan, known, runs),
-        *_list_better_pythons(patients.values()),
-        *([_tell_interruption(session, len(tasks))] if interrupted else []),
-    ]
+    notes = [*_list_notes(session.plan, known, runs), *_list_better_pythons(session.plan, known, patients, runs)]
+    if interrupted:
+        notes.append(f"interrupted: {len(session.runs)} of {len(tasks)} arms are done and kept")
+        decision = replace(decision, next=_tell_resume(session, arguments.cases))
+    elif all(run.state == "not-run" for run in runs):
+        decision = replace(decision, next=_tell_elsewhere(session.plan, known))
     document = ReproDocument(
         harness=__version__,
         case=str(session.case),
@@ -253,24 +279,37 @@ def _in_order(runs: list[Run], tasks: list[Task]) -> list[Run]:
     return sorted(runs, key=lambda run: order.get(run.key, len(order)))
 
 
-def _tell_interruption(session: Session, planned: int) -> str:
-    return f"interrupted: {len(session.runs)} of {planned} arms are done and kept; to continue: harness repro --resume"
+def _tell_resume(session: Session, cases_dir: str | None) -> str:
+    """Where no arm had ended, nothing is kept that could be continued."""
+    if not session.runs:
+        return _asked(session.plan).tell_again()
+    return shlex.join(["harness", "repro", "--resume", *(["--cases", cases_dir] if cases_dir else [])])
 
 
-def _list_better_pythons(patients: Iterable[Patient]) -> Iterator[str]:
-    """The one that runs harness is not taken unasked: it may be another environment than the one that fails."""
-    if all(patient.devices is None for patient in patients) and importlib.util.find_spec(_TORCH):
-        yield f"the Python that harness itself runs on has torch; to run it there: --python {sys.executable}"
+def _list_better_pythons(
+    plan: Plan, known: dict[str, Reproducer], patients: dict[str, Patient], runs: Iterable[Run]
+) -> Iterator[str]:
+    lacking = all(patient.devices is None for patient in patients.values())
+    python = _find_better_python(plan, known)
+    if lacking and python and any(run.state == "not-run" for run in runs):
+        has = " and ".join(_list_needs(plan, known))
+        yield f"the Python that harness itself runs on has {has}; to run it there: --python {python}"
 
 
 def _list_notes(plan: Plan, known: dict[str, Reproducer], runs: Iterable[Run]) -> Iterator[str]:
     if value := os.environ.get(_HIDES_THE_FAULT):
         yield f"{_HIDES_THE_FAULT}={value} is set: it hides two OpenMP runtimes; without: env -u {_HIDES_THE_FAULT} …"
-    if plan.arms and BASE not in plan.arms:
-        yield f"only {', '.join(plan.arms)} ran, so that there is no base to compare with"
+    yield from _list_arms_alone(plan, known)
     if left_out := [name for name in plan.names if _TORCH not in known[name].needs and _CPU not in plan.devices]:
         yield f"{', '.join(left_out)} knows no device but cpu and was left out; to run it: --device cpu"
-    if "mps" in plan.devices:
-        fallbacks = {str(run.ran.get("mps_fallback")) for run in runs if run.device == "mps" and run.ran}
-        told = ", ".join(sorted(fallbacks)) or os.environ.get(_FALLBACK, "not set")
-        yield f"{_FALLBACK} was {told} in the arms on mps"
+    if ran := [run.ran for run in runs if run.device == _MPS and run.state != "not-run"]:
+        fallbacks = {str(facts.get("mps_fallback", os.environ.get(_FALLBACK, "not set"))) for facts in ran}
+        yield f"{_FALLBACK} was {', '.join(sorted(fallbacks))} in the arms on mps"
+
+
+def _list_arms_alone(plan: Plan, known: dict[str, Reproducer]) -> Iterator[str]:
+    chosen = [known[name].arms[arm] for name in plan.names for arm in plan.arms if arm in known[name].arms]
+    for arm in chosen:
+        if arm.against not in (None, *plan.arms):
+            alone = f"{arm.name} {arm.arm} has nothing to be compared with: {arm.against} was not run"
+            yield f"{alone}; to run it, too: --arm {arm.against}"

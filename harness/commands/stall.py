@@ -16,7 +16,7 @@ from harness.capture.alive.look import take_look
 from harness.capture.channels import say
 from harness.capture.stacks import gdb_command, run_tool
 from harness.diagnose.living import judge_living
-from harness.diagnose.verdict import Document
+from harness.diagnose.verdict import Document, Ground
 from harness.errors import EXIT_COULD_NOT_LOOK, HarnessError
 from harness.evidence.alive import Look
 from harness.evidence.case import write_file
@@ -52,7 +52,7 @@ def look_at_job(asked: Asked, case: Path, channel: str) -> int:
         return MOVES
     moves, stall = document.verdict.kind == "progressing", asked.quiet_s is not None
     if stall and not moves:
-        document = keep_look(look, document, case)
+        document = keep_look(look, _add_quiet(document, asked.quiet_s or 0.0), case)
     if asked.tell_if_moving or not (moves and stall):
         _tell(asked, document, _leaves_line_open(case, channel), short=asked.only_line or (moves and stall))
     if asked.write_core and stall and not moves:
@@ -62,6 +62,13 @@ def look_at_job(asked: Asked, case: Path, channel: str) -> int:
 
 def _how_long(quiet_s: float) -> float:
     return min(_LOOK_S, max(_SHORTEST_LOOK_S, quiet_s))
+
+
+def _add_quiet(document: Document, quiet_s: float) -> Document:
+    """The last verdict, on a job that was ended for it, takes its grounds from here."""
+    ground = Ground(f"nothing outside had changed for {quiet_s:.0f} s", "supervision")
+    grounds = (*document.verdict.grounds, ground)
+    return msgspec.structs.replace(document, verdict=msgspec.structs.replace(document.verdict, grounds=grounds))
 
 
 def _open(asked: Asked) -> str:

@@ -25,7 +25,7 @@ from harness.capture.remote.place import Host
 from harness.capture.remote.watching import RemoteWatched, RemoteWatching
 from harness.commands.durations import parse_duration
 from harness.commands.hosts import ask_hosts, find_here, find_there, label_look, open_there
-from harness.commands.ps import ps_command
+from harness.commands.ps import show_choice
 from harness.commands.targets import Asked, read_targets
 from harness.diagnose.living import judge_living
 from harness.diagnose.memory import judge_memory
@@ -50,7 +50,7 @@ _Take = Callable[[Sequence[int], float], Look]
 def watch_command(arguments: argparse.Namespace) -> int:
     asked = read_targets(arguments)
     if not asked.names_processes:
-        return ps_command(arguments)
+        return show_choice(arguments)
     asked_s = None if arguments.stall_after is None else parse_duration(arguments.stall_after)
     fastest_s = _FASTEST_S if asked_s is None else min(_FASTEST_S, asked_s / 8)
     speed = fastest_s, _SLOWEST_S if asked_s is None else min(_SLOWEST_S, asked_s / 4)

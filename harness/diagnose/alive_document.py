@@ -6,6 +6,7 @@ The kind is decided by the table in `alive`; here it gets its words, its process
 from __future__ import annotations
 
 import re
+from pathlib import PurePath
 from typing import Literal
 
 from harness.diagnose.alive import AliveKind, decide
@@ -33,8 +34,9 @@ from harness.diagnose.waiting import (
     tell_place,
     user_frame,
 )
-from harness.evidence.alive import LivingProcess, LivingThread, Look
+from harness.evidence.alive import Counter, LivingProcess, LivingThread, Look
 from harness.evidence.crash import CrashFrame
+from harness.evidence.gap import Gap
 from harness.evidence.unflushed import Unflushed
 
 _LONG_LOOK_S = 120
@@ -43,7 +45,14 @@ _UNBUFFERED = Remedy(
     True,
     "stdout that is not a terminal is written in blocks, so a log stays empty while the program runs",
 )
-_ENDINGS = {"SIGKILL": "killed", "SIGINT": "interrupted", "SIGTERM": "terminated", "SIGSEGV": "segfault"}
+# Signals that have a kind of their own; by any other it was terminated.
+_ENDINGS = {
+    "SIGKILL": "killed", "SIGINT": "interrupted", "SIGSEGV": "segfault", "SIGBUS": "bus-error",
+    "SIGILL": "illegal-instruction", "SIGFPE": "arithmetic", "SIGTRAP": "trap", "SIGSYS": "bad-syscall",
+    "SIGABRT": "abort",
+}  # fmt: skip
+_UNDECIDED = ("busy-python", "busy-native", "waiting")
+_MOST_FILES = 3
 
 
 def judge_look(look: Look, pid: int | None = None) -> Document:
@@ -51,7 +60,7 @@ def judge_look(look: Look, pid: int | None = None) -> Document:
     scene = Scene(look, pid)
     target = scene.processes[0]
     if target.ended is not None or target.state == "Z":
-        return _document(scene, _tell_gone(target), "gone")
+        return _document(scene, _tell_gone(scene), "gone")
     kind, finding = decide(scene)
     return _document(scene, _verdict(scene, kind, finding), "alive")
 
@@ -59,11 +68,12 @@ def judge_look(look: Look, pid: int | None = None) -> Document:
 def _document(scene: Scene, verdict: Verdict, state: Literal["alive", "gone"]) -> Document:
     target, look = scene.processes[0], scene.look
     gaps = [*look.gaps, *(gap for process in scene.processes for gap in process.gaps)]
+    gaps += _hidden_movement(scene, verdict)
     return Document(
         harness=look.harness,
         case=None,
         target=_name_target(look, target),
-        outcome=Outcome(state, None, None, duration_s=round(target.age_s, 3)),
+        outcome=Outcome(state, *_read_ending(target.ended or ""), duration_s=round(target.age_s, 3)),
         verdict=verdict,
         differential=(),
         progress=_progress(scene),
@@ -122,10 +132,14 @@ def _blanks(scene: Scene, finding: Finding) -> dict[str, str]:
     return {
         "{pid}": _address(scene.look, target if finding.process.state not in ("T", "t") else finding.process),
         "{stuck}": _address(scene.look, finding.process),
-        "{for}": "10m" if scene.looked_s >= _LONG_LOOK_S else "2m",
+        "{for}": _longer(scene),
         "{python}": target.argv[0] if target.argv else "python3",
         "{command}": " ".join(target.argv) or "COMMAND",
     }
+
+
+def _longer(scene: Scene) -> str:
+    return "10m" if scene.looked_s >= _LONG_LOOK_S else "2m"
 
 
 def _address(look: Look, process: LivingProcess) -> str:
@@ -165,13 +179,15 @@ def _component(process: LivingProcess, frame: CrashFrame) -> Component:
     return Component(owner[0], owner[1], frame.image, function, frame.offset)
 
 
-def _tell_gone(target: LivingProcess) -> Verdict:
-    """It ended while we looked: what is known of how, and no more."""
+def _tell_gone(scene: Scene) -> Verdict:
+    """It ended while we looked, or before: what is known of how, and no more."""
+    target = scene.processes[0]
+    uncollected = target.state == "Z" and target.ppid
     ended = target.ended or f"a zombie: its parent, process {target.ppid}, has not collected it"
-    status = re.search(r"exit(?:ed with| status)?\D{0,10}(\d+)", ended)
-    kind = next((kind for signame, kind in _ENDINGS.items() if signame in ended), None)
-    if kind is None and status:
-        kind = "clean" if status[1] == "0" else "exit-nonzero"
+    status, signame = _read_ending(ended)
+    kind = _ENDINGS.get(signame, "terminated") if signame else None
+    if status is not None:
+        kind = "exit-nonzero" if status else "clean"
     return Verdict(
         kind=kind or "exit-nonzero",
         status="established" if kind else "unknown",
@@ -187,8 +203,43 @@ def _tell_gone(target: LivingProcess) -> Verdict:
         against=(),
         upstream=(),
         remedies=(),
-        next=None,
+        next=f"harness attach {scene.look.address.replace('{pid}', str(target.ppid))}" if uncollected else None,
     )
+
+
+def _read_ending(ended: str) -> tuple[int | None, str | None]:
+    """The exit status or the name of the signal. What follows a colon or semicolon are words of others: a command."""
+    told = re.split("[:;]", ended)[0]
+    status, signame = re.search(r"\bexit status (\d+)", told), re.search(r"\bSIG[A-Z0-9]+", told)
+    return int(status[1]) if status else None, signame[0] if signame else None
+
+
+# What may have moved unseen
+
+
+def _hidden_movement(scene: Scene, verdict: Verdict) -> list[Gap]:
+    """Where nothing that can be seen decides, and something would that cannot."""
+    process = scene.find(verdict.process.pid or 0)
+    if verdict.kind not in _UNDECIDED or process is None:
+        return []
+    gaps = []
+    if verdict.user_frame and verdict.user_frame.function == "<module>":
+        fix = "put the loop into a function, or call harness.beat(step=…)"
+        gaps.append(Gap("variables at module level", "only those of functions can be read from outside", fix))
+    if files := _written_elsewhere(process):
+        names = ", ".join(f"{PurePath(one.name).name} ({one.values[-1]} bytes)" for one in files[:_MOST_FILES])
+        address = _address(scene.look, process)
+        fix = f"flush what is written, or look longer: harness attach {address} --for {_longer(scene)}"
+        why = "only stdout and stderr are read from memory"
+        gaps.append(Gap(f"what is still in the buffers of {names}", why, fix))
+    return gaps
+
+
+def _written_elsewhere(process: LivingProcess) -> list[Counter]:
+    """Files open for writing besides the standard streams. One that is unlinked is nobody's log."""
+    standard = {output.path for output in process.outputs}
+    files = (counter for counter in process.counters if counter.kind == "file")
+    return [file for file in files if file.name not in standard and not file.name.endswith(" (deleted)")]
 
 
 # What it printed, and what it did not

@@ -5,22 +5,58 @@ Counts and markers, no invented probabilities. Where nothing failed, how rare a 
 
 from __future__ import annotations
 
-import math
+import shlex
 from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from harness.diagnose.factors import Contrast, contrast_factors
+from harness.diagnose.factors import Contrast, contrast_factors, is_usable, tell_choice, tell_together
 from harness.diagnose.trial import FAULTS, Run
 from harness.diagnose.verdict import Component, Remedy, Status
 from harness.errors import EXIT_COULD_NOT_LOOK, EXIT_FAULT, EXIT_INCONCLUSIVE
+from harness.evidence.experiment import Plan
 
 BASE, CONTROL = "base", "control"
 _CONFIDENCE = 0.95
 _REPEATS = 2
-_RARE = 1000
+_MORE_REPEATS = 3
+_LARGER = {"tiny": "small", "small": "seed"}
+_WHOLE_TRAINING = "twotower"
 _NOT_BIT_FOR_BIT = ("mps", "cuda")
 _OPENMP = ("duplicate-openmp", "deadlock-openmp")
+
+
+class Asked(NamedTuple):
+    """`usual_python`: the one that is taken where none is named."""
+
+    plan: Plan
+    usual_python: str
+
+    def tell_again(self, **changes: Any) -> str:
+        """The command for the same with some of it changed; what is usual is left out."""
+        plan = replace(self.plan, **changes)
+        words = ["harness", "repro", *plan.names]
+        for option, values, usual in (
+            ("--device", plan.devices, self.plan.devices if self.plan.devices == ("cpu",) else ()),
+            ("--python", plan.pythons, (self.usual_python,)),
+            ("--arm", plan.arms, ()),
+            ("--scale", (plan.scale,), ("tiny",)),
+            ("--steps", (plan.steps,), (None,)),
+            ("--repeat", (plan.repeat,), (1,)),
+            ("--arm-timeout", (f"{plan.timeout_s:.12g}",), ("120",)),
+        ):
+            if values != usual:
+                words += [word for value in values for word in (option, str(value))]
+        return shlex.join(words)
+
+    def tell_again_for(self, runs: Sequence[Run], **changes: Any) -> str:
+        """Only what these ran: an arm that none of them has would be refused."""
+        columns = zip(*(run.place for run in runs), strict=True)
+        names, devices, pythons = (tuple(dict.fromkeys(column)) for column in columns)
+        arms = tuple(arm for arm in self.plan.arms if arm in {run.arm for run in runs})
+        return self.tell_again(names=names, devices=devices, pythons=pythons, arms=arms, **changes)
 
 
 class Advice(Struct, frozen=True):
@@ -42,14 +78,14 @@ class Decision(Struct, frozen=True):
     exit_code: int
 
 
-def decide(runs: Sequence[Run], agree: dict[str, Sequence[Sequence[str]]]) -> Decision:
+def decide(runs: Sequence[Run], agree: dict[str, Sequence[Sequence[str]]], asked: Asked) -> Decision:
     """`runs` with their validity; `agree`: by reproducer, the arms whose losses must be equal."""
     differing = list(find_differing(runs, agree))
     bounds = tuple(_tell_bounds(runs))
     faults = [run for run in runs if run.state in FAULTS]
     if faults:
-        return _decide_fault(runs, faults, differing, bounds)
-    return _decide_no_fault(runs, differing, bounds)
+        return _decide_fault(runs, faults, differing, bounds, asked)
+    return _decide_no_fault(runs, differing, bounds, asked)
 
 
 def bound_rate(steps: int) -> float:
@@ -57,14 +93,12 @@ def bound_rate(steps: int) -> float:
     return float(1 - (1 - _CONFIDENCE) ** (1 / steps))
 
 
-def steps_to_bound(rate: float) -> int:
-    return math.ceil(math.log(1 - _CONFIDENCE) / math.log(1 - rate))
-
-
 # Faults
 
 
-def _decide_fault(runs: Sequence[Run], faults: list[Run], differing: list[str], bounds: tuple[str, ...]) -> Decision:
+def _decide_fault(
+    runs: Sequence[Run], faults: list[Run], differing: list[str], bounds: tuple[str, ...], asked: Asked
+) -> Decision:
     lead = _find_lead(faults)
     verdict = lead.verdict.verdict if lead.verdict else None
     same = [run for run in faults if _signature(run) == _signature(lead)]
@@ -81,9 +115,9 @@ def _decide_fault(runs: Sequence[Run], faults: list[Run], differing: list[str], 
         status=status,
         because=(*because, *differing),
         recommend=(*_recommend(contrasts), *_from_remedies(remedies, safe=True)),
-        avoid=(*_avoid(contrasts, same), *_from_remedies(remedies, safe=False)),
+        avoid=(_avoid(lead, contrasts, runs), *_from_remedies(remedies, safe=False)),
         bounds=bounds,
-        next=_next_after_fault(lead, same),
+        next=_next_after_fault(lead, same, [run for run in runs if run.place == lead.place], asked),
         exit_code=EXIT_FAULT,
     )
 
@@ -147,38 +181,44 @@ def _recommend(contrasts: list[Contrast]) -> list[Advice]:
     return [Advice(one.advise(), one.because()) for one in contrasts]
 
 
-def _avoid(contrasts: list[Contrast], same: list[Run]) -> list[Advice]:
-    if contrasts:
-        return [Advice(one.warn(), one.because_not()) for one in contrasts]
-    run = same[0]
-    options = ", ".join(f"{key} {value}" for key, value in run.options.items())
-    return [Advice(f"Launch on {run.device} with {options}.", f"{run.name}: {len(same)} runs of {run.arm} failed")]
+def _avoid(lead: Run, contrasts: list[Contrast], runs: Iterable[Run]) -> Advice:
+    """One sentence: half of what failed may be in an arm that is clean, and is recommended."""
+    own: dict[str, Contrast] = {}
+    for one in contrasts:
+        if lead.options[one.factor] in one.failing:
+            own.setdefault(one.factor, one)
+    told = tell_together(list(own.values())) or ", ".join(tell_choice(*option) for option in lead.options.items())
+    tried = [run for run in runs if run.place == lead.place and is_usable(run)]
+    alike = [
+        run
+        for run in tried
+        if (all(run.options[factor] in one.failing for factor, one in own.items()) if own else run.arm == lead.arm)
+    ]
+    failed = sum(run.state in FAULTS for run in alike)
+    return Advice(f"Launch with {told}.", f"{lead.name} on {lead.device}: {failed} of {len(alike)} failed")
 
 
 def _from_remedies(remedies: Iterable[Remedy], *, safe: bool) -> list[Advice]:
     return [Advice(remedy.do, remedy.why) for remedy in remedies if remedy.safe is safe]
 
 
-def _next_after_fault(lead: Run, same: list[Run]) -> str | None:
+def _next_after_fault(lead: Run, same: list[Run], around: list[Run], asked: Asked) -> str | None:
     if lead.verdict and lead.verdict.verdict.kind in _OPENMP:
         return lead.verdict.verdict.next
-    again = f"harness repro {lead.name} --device {lead.device} --python {lead.python}"
     if len(same) < _REPEATS and not _is_established(lead):
-        return f"{again} --repeat 3"
-    return f"{again} --save-repro DIR"
+        return asked.tell_again_for(around, repeat=_MORE_REPEATS * asked.plan.repeat)
+    return f"{asked.tell_again_for(around)} --save-repro DIR"
 
 
 # No fault
 
 
-def _decide_no_fault(runs: Sequence[Run], differing: list[str], bounds: tuple[str, ...]) -> Decision:
+def _decide_no_fault(runs: Sequence[Run], differing: list[str], bounds: tuple[str, ...], asked: Asked) -> Decision:
     clean = [run for run in runs if run.state == "clean" and run.valid]
     left = [run for run in runs if run not in clean]
     tried = [run for run in runs if run.state != "not-run"]
     reasons = [f"{_title(run)}: {run.why or run.state}" for run in left]
-    on_device = dict.fromkeys(run.device for run in runs)
-    exact = differing and not set(on_device) & set(_NOT_BIT_FOR_BIT)
-    steps = sum(run.steps_done for run in clean)
+    exact = not {run.device for run in clean} & set(_NOT_BIT_FOR_BIT)
     if not tried:
         headline, status, code = f"Nothing could be run: {_first(reasons)}", "unknown", EXIT_COULD_NOT_LOOK
     elif differing:
@@ -187,10 +227,7 @@ def _decide_no_fault(runs: Sequence[Run], differing: list[str], bounds: tuple[st
     elif not clean:
         headline, status, code = f"No arm counts: {_first(reasons)}", "unknown", EXIT_INCONCLUSIVE
     else:
-        where = ", ".join(on_device)
-        more = f"; {len(left)} of {len(runs)} arms do not count" if left else ""
-        headline = f"No fault in {steps:,} steps of {len(clean)} arm{'' if len(clean) == 1 else 's'} on {where}{more}"
-        status, code = "supported", EXIT_INCONCLUSIVE if left else 0
+        headline, status, code = _tell_no_fault(runs, clean), "supported", EXIT_INCONCLUSIVE if left else 0
     because = (*differing, *_group(reasons))
     return Decision(
         headline=headline,
@@ -200,13 +237,29 @@ def _decide_no_fault(runs: Sequence[Run], differing: list[str], bounds: tuple[st
         recommend=(),
         avoid=(),
         bounds=bounds,
-        next=_next_without_fault(runs, clean),
+        next=_next_without_fault(clean, differing, asked),
         exit_code=code,
     )
 
 
 def _first(reasons: list[str]) -> str:
-    return reasons[0].partition(": ")[2] if reasons else "no arm was left"
+    return reasons[0].partition(": ")[2] if reasons else "interrupted before the first arm had ended"
+
+
+def _tell_no_fault(runs: Sequence[Run], clean: list[Run]) -> str:
+    """Of the devices where something counts; and why nothing does on the others."""
+    here = list(dict.fromkeys(run.device for run in clean))
+    steps, arms = sum(run.steps_done for run in clean), f"{len(clean)} arm{'' if len(clean) == 1 else 's'}"
+    told = [f"No fault in {steps:,} steps of {arms} on {', '.join(here)}"]
+    tried = [run for run in runs if run.device in here]
+    if len(tried) > len(clean):
+        told.append(f"{len(tried) - len(clean)} of {len(tried)} arms do not count")
+    for device in dict.fromkeys(run.device for run in runs if run.device not in here):
+        others = [run for run in runs if run.device == device]
+        verb = "ran" if all(run.state == "not-run" for run in others) else "counts"
+        why = others[0].why or others[0].state
+        told.append(f"nothing {verb} on {device}: {why.removeprefix(f'no {device}: ')}")
+    return "; ".join(told)
 
 
 def _group(reasons: list[str]) -> list[str]:
@@ -218,11 +271,19 @@ def _group(reasons: list[str]) -> list[str]:
     return [f"{', '.join(dict.fromkeys(who))}: {why}" for why, who in by_reason.items()]
 
 
-def _next_without_fault(runs: Sequence[Run], clean: list[Run]) -> str | None:
-    names = " ".join(dict.fromkeys(run.name for run in clean or runs))
-    if not clean:
-        return f"harness repro {names} --python /path/to/a/python/with/torch/and/faiss"
-    return f"harness repro {names} --device {clean[0].device} --scale seed --steps {steps_to_bound(1 / _RARE)}"
+def _next_without_fault(clean: list[Run], differing: list[str], asked: Asked) -> str | None:
+    """One step further with one reproducer: with the whole training where it is one of them."""
+    plan = asked.plan
+    names = [name for name in plan.names if name in {run.name for run in clean}]
+    if not names:
+        return asked.tell_again(steps=None)
+    name = _WHOLE_TRAINING if _WHOLE_TRAINING in names else names[0]
+    mine = [run for run in clean if run.name == name]
+    if differing:
+        return asked.tell_again_for(clean, repeat=_MORE_REPEATS * plan.repeat)
+    if plan.scale in _LARGER:
+        return asked.tell_again_for(mine, scale=_LARGER[plan.scale], steps=None, repeat=1)
+    return asked.tell_again_for(mine, repeat=_MORE_REPEATS) if plan.repeat < _MORE_REPEATS else None
 
 
 def _tell_bounds(runs: Sequence[Run]) -> Iterable[str]:

@@ -13,8 +13,8 @@ from harness.diagnose.trial import FAULTS, Run
 _REPEATS = 2
 Value = str | int
 _NAMES = {
-    ("faiss", "on"): "faiss in this process",
-    ("faiss", "off"): "no faiss in this process",
+    ("faiss", "on"): "faiss in the process",
+    ("faiss", "off"): "no faiss in the process",
     ("bank", "on"): "a memory bank",
     ("bank", "off"): "no memory bank",
     ("cell", "linear"): "a linear layer in place of the recurrent one",
@@ -43,22 +43,18 @@ class Contrast(NamedTuple):
         return "supported" if self.repeated else "hypothesis: one run each"
 
     def tell(self) -> str:
-        fails, well = self._range(self.failing, self.clean), self._range(self.clean, self.failing)
-        return f"{self.place[0]} fails with {fails}, and not with {well}  [{self.status}]"
+        well = self._range(self.clean, self.failing)
+        return f"{self.place[0]} fails with {self.tell_failing()}, and not with {well}  [{self.status}]"
+
+    def tell_failing(self) -> str:
+        return self._range(self.failing, self.clean)
 
     def advise(self) -> str:
-        return f"Launch on {self.place[1]} with {self._range(self.clean, self.failing)}."
-
-    def warn(self) -> str:
-        return f"Launch on {self.place[1]} with {self._range(self.failing, self.clean)}."
+        return f"Launch with {self._range(self.clean, self.failing)}."
 
     def because(self) -> str:
         tried = sum(count for _, count in self.clean.values())
-        return f"{self.place[0]}: {tried} of {tried} clean, {self.status}"
-
-    def because_not(self) -> str:
-        failed, tried = (sum(count[at] for count in self.failing.values()) for at in (0, 1))
-        return f"{self.place[0]}: {failed} of {tried} failed"
+        return f"{self.place[0]} on {self.place[1]}: {tried} of {tried} clean, {self.status}"
 
     def _range(self, mine: Iterable[Value], others: Iterable[Value]) -> str:
         """A bound where both sides are numbers that do not overlap, else the values."""
@@ -71,6 +67,13 @@ class Contrast(NamedTuple):
         return " or ".join(tell_choice(self.factor, value) for value in mine)
 
 
+def tell_together(contrasts: Sequence[Contrast]) -> str:
+    """What fails only together: each of it alone is in an arm that is clean. An order of imports implies them."""
+    orders = [str(value) for one in contrasts if one.factor == "order" for value in one.failing]
+    imported = {name for order in orders for name in order.split(",")}
+    return " and ".join(one.tell_failing() for one in contrasts if one.factor not in imported)
+
+
 def tell_choice(factor: str, value: Value) -> str:
     if factor == "order":
         return f"{' imported before '.join(str(value).split(','))}"
@@ -80,7 +83,7 @@ def tell_choice(factor: str, value: Value) -> str:
 def contrast_factors(runs: Sequence[Run]) -> Iterator[Contrast]:
     """For each factor, the arms around one that fails."""
     for place in dict.fromkeys(run.place for run in runs):
-        mine = [run for run in runs if run.place == place and _is_usable(run)]
+        mine = [run for run in runs if run.place == place and is_usable(run)]
         seen: set[tuple[str, frozenset[Value]]] = set()
         for failing in (run for run in mine if run.state in FAULTS):
             for factor in failing.options:
@@ -91,7 +94,7 @@ def contrast_factors(runs: Sequence[Run]) -> Iterator[Contrast]:
                     yield found
 
 
-def _is_usable(run: Run) -> bool:
+def is_usable(run: Run) -> bool:
     """One that died before it could show its difference was started with it all the same."""
     return run.valid is True or (run.valid is None and run.state in FAULTS)
 

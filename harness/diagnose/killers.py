@@ -11,8 +11,10 @@ from harness.diagnose.reading import Reading
 from harness.diagnose.verdict import Ground
 from harness.evidence.memory import Kill
 from harness.evidence.model import PassedSignal
+from harness.evidence.senders import ON_STALL_TERM
 
 _FROM_LINK = "crash link"
+_ON_STALL = "harness, as --on-stall term says"
 _LONGEST = 120
 # Daemons that kill for memory; each says so in its own name.
 _OOM_DAEMONS = re.compile(r"(?:^|/)(earlyoom|systemd-oomd|nohang|oomd|bustd)\b")
@@ -61,6 +63,8 @@ def tell_sender(reading: Reading) -> str:
     kill = find_kill(reading)
     passed = _passed_on(reading)
     if passed is not None and (kill is None or _is_harness(kill.sender_pid, reading)):
+        if passed.sender == ON_STALL_TERM:
+            return f", sent by {_ON_STALL}"
         command = f" ({passed.sender})" if passed.sender else ""
         who = f"process {passed.sender_pid}{command}" if passed.sender_pid else "the kernel (its terminal is gone)"
         return f", sent to harness by {who} and passed on"
@@ -87,8 +91,8 @@ def describe_sender(kill: Kill, reading: Reading) -> str:
         return "itself"
     if kill.sender_pid == 0:
         return "a process outside this container"
-    if _is_harness(kill.sender_pid, reading) and _passed_on(reading) is not None:
-        return "harness, which passed it on"
+    if _is_harness(kill.sender_pid, reading) and (passed := _passed_on(reading)) is not None:
+        return _ON_STALL if passed.sender == ON_STALL_TERM else "harness, which passed it on"
     processes = {process.pid: process for process in reading.evidence.processes}
     victim, sender = processes.get(kill.pid), processes.get(kill.sender_pid)
     what = "its parent, process" if victim is not None and victim.ppid == kill.sender_pid else "process"

@@ -18,15 +18,18 @@ def was_ended_for_stall(evidence: Evidence, document: Document) -> bool:
 
 
 def add_cause(document: Document, stall: Document) -> Document:
-    """The kind stays: what ended it is the signal. Process, thread and lines are those it was stuck at."""
+    """The kind stays: what ended it is the signal. Process, thread and lines are those it was stuck at.
+
+    One that left with a status of its own keeps its sentence.
+    """
     verdict, cause = document.verdict, stall.verdict
-    ended = verdict.headline.partition(", while")[0]
+    own = "" if verdict.kind == "terminated" else f" {verdict.headline.partition(', while')[0]}."
     told = (Ground(f"before it was ended: {cause.headline}  [{cause.kind}, {cause.status}]", "stall.json"),)
     return replace(
         document,
         verdict=replace(
             verdict,
-            headline=f"{ended}, because it was stuck. {cause.headline}",
+            headline=f"Ended by harness with SIGTERM, as --on-stall term says.{own} It was stuck: {cause.headline}",
             component=cause.component or verdict.component,
             process=cause.process,
             python_frame=cause.python_frame or verdict.python_frame,

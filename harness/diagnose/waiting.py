@@ -323,8 +323,10 @@ def _describe(process: LivingProcess, thread: LivingThread) -> str:
     parts = [f"{doing.get(thread.state, 'asleep')} in {tell_place(thread)}"]
     native = tell_native(thread) if python_frames(thread) else None
     parts += [native] if native else []
-    parts += [tell_target(thread.wait)] if thread.wait and thread.wait.syscall else []
-    if lock := lock_wanted(thread):
+    lock, wait = lock_wanted(thread), thread.wait
+    if wait and wait.syscall and not (lock and wait.syscall.startswith("futex")):  # a lock's name says more
+        parts.append(tell_target(wait))
+    if lock:
         parts.append(tell_lock(process, lock))
     elif waits_for_import(thread):
         parts.append("waits for the import lock of a module")

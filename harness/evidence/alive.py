@@ -20,7 +20,10 @@ ThreadState = Literal["R", "S", "D", "T", "t", "Z", "X", "I"]
 
 
 class Wait(Struct, frozen=True):
-    """The system call a thread is in. `target`: the file, peer, pipe, pid or lock word that it is about, in words."""
+    """The system call a thread is in. `target`: the file, peer, pipe, pid or lock word that it is about, in words.
+
+    `until_s`: when a sleep ends, by the clock that it names.
+    """
 
     syscall: str | None
     arguments: tuple[str, ...] = ()
@@ -28,6 +31,7 @@ class Wait(Struct, frozen=True):
     target: str | None = None
     peer_pids: tuple[int, ...] = ()
     wchan: str | None = None
+    until_s: float | None = None
 
 
 # import: a module's import lock; condition: also an event, a barrier, a semaphore; gil: the interpreter's own.

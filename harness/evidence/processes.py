@@ -8,9 +8,12 @@ from msgspec import Struct
 
 from harness.evidence.gap import Gap
 
+_SUSPECT = {"locked": 2, "stopped": 2, "waits for the disk": 1}
+
 
 class ProcessRow(Struct, frozen=True):
-    """`cpu`: cores used during the look. `quiet_s`: since the youngest file that it has open for writing was changed.
+    """`cpu`: cores used during the look. `quiet_s`: since the youngest file that it has open for writing was changed;
+    null also where all of those are empty.
 
     `host`: null on this machine.
 
@@ -35,7 +38,7 @@ class ProcessRow(Struct, frozen=True):
 class ProcessTable(Struct, frozen=True):
     """`host`: the one that was asked; null for this machine, and for several. A host without an answer is a gap.
 
-    `address`: how a process of the busiest one's host is named to harness, with {pid} in it.
+    `address`: how a process of the host of the one to look at first is named to harness, with {pid} in it.
     """
 
     harness: str
@@ -47,6 +50,6 @@ class ProcessTable(Struct, frozen=True):
     schema: str = "harness.ps/1"
 
 
-def find_busiest(rows: Sequence[ProcessRow]) -> ProcessRow | None:
-    """The one to look at first."""
-    return max(rows, key=lambda row: (row.cpu, row.rss_bytes), default=None)
+def choose_next(rows: Sequence[ProcessRow]) -> ProcessRow | None:
+    """The one to look at first: what is most likely stuck, then the busiest."""
+    return max(rows, key=lambda row: (_SUSPECT.get(row.word, 0), row.cpu, row.rss_bytes), default=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 
-from harness.evidence.processes import ProcessRow, ProcessTable, find_busiest
+from harness.evidence.processes import ProcessRow, ProcessTable, choose_next
 from harness.evidence.transcript import clean_for_terminal
 
 _HEADER = ("PID", "AGE", "CPU", "RSS", "THREADS", "WROTE", "STATE", "COMMAND")
@@ -17,8 +17,8 @@ def render_whole(table: ProcessTable, *, width: int, color: bool) -> str:
 
 
 def render_ps(table: ProcessTable, *, width: int, color: bool) -> str:
-    busiest = find_busiest(table.rows)
-    if busiest is None:
+    chosen = choose_next(table.rows)
+    if chosen is None:
         return "\n".join(["harness: No Python process was found.", *_tell_gaps(table)]) + "\n"
     of_hosts = any(row.host for row in table.rows)
     cells = [_HEADER, *(_cells(row) for row in table.rows)]
@@ -33,7 +33,7 @@ def render_ps(table: ProcessTable, *, width: int, color: bool) -> str:
         lines.append(clean_for_terminal(f"{start}  {row[-1]}"[:width].rstrip()))
     if color:
         lines[0] = f"\x1b[2m{lines[0]}\x1b[0m"
-    target = table.address.replace("{pid}", str(busiest.pid))
+    target = table.address.replace("{pid}", str(chosen.pid))
     return "\n".join([*lines, *_tell_gaps(table), f"  next: harness attach {target}"]) + "\n"
 
 

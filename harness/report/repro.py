@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from harness.diagnose.decision import Advice, Decision
+from harness.diagnose.decision import BASE, Advice, Decision
 from harness.diagnose.trial import FAULTS, Run
 from harness.evidence.experiment import Patient, Plan
 from harness.evidence.transcript import clean_for_terminal
@@ -90,11 +90,16 @@ def _cells(run: Run, document: ReproDocument) -> tuple[str, ...]:
     ]
     return (
         " ".join(word for word in (run.name, run.arm, *several) if word),
-        ", ".join(f"{key} {value}" for key, value in run.changed.items()) or "-",
+        _tell_difference(run),
         tell_outcome(run),
         _tell_steps(run),
         tell_duration(run.seconds) if run.seconds else "-",
     )
+
+
+def _tell_difference(run: Run) -> str:
+    told = ", ".join(f"{key} {value}" for key, value in run.changed.items()) or "-"
+    return told if run.against in (None, BASE) else f"{told} (against {run.against})"
 
 
 def tell_outcome(run: Run) -> str:

@@ -11,6 +11,7 @@ import textwrap
 from typing import TypedDict
 
 from harness.diagnose.verdict import Component, Document, Hypothesis, Remedy
+from harness.evidence.gap import Gap
 from harness.evidence.transcript import clean_for_terminal
 from harness.report.living import list_living_rows, tell_cost
 from harness.report.memory import tell_memory
@@ -39,7 +40,7 @@ def render(document: Document, *, width: int, color: bool, terminal: bool = Fals
     lines += rows("against", verdict.against, width, color)
     for label, texts in list_living_rows(document.living):
         lines += rows(label, texts, width, color)
-    lines += rows("not seen", [f"{gap.what}: {gap.why}" for gap in document.gaps], width, color)
+    lines += rows("not seen", [_tell_gap(gap) for gap in document.gaps], width, color)
     lines += rows("ruled out", _hypotheses(document.differential, "ruled-out"), width, color)
     lines += rows("still open", _hypotheses(document.differential, "open"), width, color)
     lines += rows("output", _last_output(document), width, color)
@@ -140,6 +141,10 @@ def _process(document: Document) -> list[str]:
         after = f", after {tell_duration(outcome.duration_s or 0.0)}"
         return [f"pid {process.pid}{thread}{python}{after}"] if process.pid else []
     return [f"{process.role} {process.pid or '(pid unknown)'}{thread}{python}; {command}"]
+
+
+def _tell_gap(gap: Gap) -> str:
+    return f"{gap.what}: {gap.why}" + (f"  ({gap.fix})" if gap.fix else "")
 
 
 def _hypotheses(rows: tuple[Hypothesis, ...], state: str) -> list[str]:

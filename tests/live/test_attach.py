@@ -250,6 +250,63 @@ def test_one_that_ends_during_the_look(start: Start) -> None:
     assert "exit status 3" in document["verdict"]["headline"] and document["living"] is None
 
 
+@pytest.mark.parametrize(
+    ("command", "status", "kind", "words"),
+    [
+        ("exit 0", 0, "clean", "exit status 0"),
+        ("exit 3", 10, "exit-nonzero", "exit status 3"),
+        ("kill -ABRT $$", 10, "abort", "SIGABRT"),
+    ],
+)
+def test_a_zombie_tells_how_it_ended_and_who_has_not_collected_it(
+    command: str, status: int, kind: str, words: str
+) -> None:
+    with subprocess.Popen(["sh", "-c", command]) as dead:
+        until(lambda: state_of(dead.pid) == "Z", "dead")
+        answer, document = judge(dead.pid)
+    verdict = document["verdict"]
+    assert (answer, verdict["kind"], verdict["status"]) == (status, kind, "established")
+    assert words in verdict["headline"] and f"its parent, process {os.getpid()} (" in verdict["headline"]
+    assert (document["outcome"]["state"], verdict["next"]) == ("gone", f"harness attach {os.getpid()}")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become somebody else")
+def test_the_status_of_somebody_elses_zombie_is_not_made_up() -> None:
+    """The kernel shows 0 in its place."""
+    with subprocess.Popen(["sh", "-c", "exit 3"]) as dead:
+        until(lambda: state_of(dead.pid) == "Z", "dead")
+        child = os.fork()
+        if child == 0:
+            os.setuid(65534)
+            told = take_look([dead.pid], 0.5).processes[0].ended or ""
+            os._exit(0 if "not visible" in told else 1)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+# What moves unseen
+
+
+def test_a_loop_at_module_level_that_writes_to_a_buffer(start: Start) -> None:
+    source = """
+    log, kept = open("log.txt", "w"), os.open("kept.txt", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(kept, b"12345"); os.close(kept); kept = os.open("kept.txt", os.O_WRONLY | os.O_APPEND)
+    ready()
+    while True:
+        log.write("a line"); time.sleep(0.1)
+    """
+    _, document = judge(start(source).pid)
+    assert document["verdict"]["kind"] == "waiting" and "sleeps again and again" in document["verdict"]["headline"]
+    assert [gap["what"] for gap in document["gaps"]] == [
+        "variables at module level",
+        "what is still in the buffers of log.txt (0 bytes), kept.txt (5 bytes)",
+    ]
+
+
+def test_one_long_sleep_in_a_function_is_all_there_is_to_see(start: Start) -> None:
+    _, document = judge(start(SLEEP).pid)
+    assert " s are left" in document["verdict"]["headline"] and document["gaps"] == []
+
+
 # Several targets, and those below one
 
 

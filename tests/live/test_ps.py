@@ -15,10 +15,10 @@ import jsonschema
 import pytest
 
 from harness.capture.alive.processes import list_python_processes
-from harness.evidence.processes import ProcessTable
+from harness.evidence.processes import ProcessRow, ProcessTable
 from harness.report.ps import render_ps
 from harness.report.schemas import DIRECTORY
-from tests.live.processes import Ended, bare, state_of, until
+from tests.live.processes import DEADLINE_S, Ended, bare, open_gate, state_of, until
 
 START = "import os, sys, time; os.write(1, b'.'); "
 Start = Callable[..., subprocess.Popen]
@@ -47,19 +47,19 @@ def ps(*words: str, command: str = "ps") -> Ended:
     return bare(sys.executable, "-m", "harness", command, *words)
 
 
-def table(*words: str, command: str = "ps") -> dict[int, dict[str, Any]]:
+def table(*words: str, command: str = "ps", status: int = 0) -> dict[int, dict[str, Any]]:
     ended = ps("--json", *words, command=command)
-    assert ended.status == 0, ended.stderr
+    assert ended.status == status, ended.stderr
     document = json.loads(ended.stdout)
     jsonschema.validate(document, json.loads((DIRECTORY / "ps-1.json").read_text()))
     assert document["schema"] == "harness.ps/1"
     return {row["pid"]: row for row in document["rows"]}
 
 
-@pytest.mark.parametrize("command", ["ps", "attach"])
-def test_a_process_is_in_the_table_with_its_facts(start: Start, command: str) -> None:
+@pytest.mark.parametrize(("command", "status"), [("ps", 0), ("attach", 2)])
+def test_a_process_is_in_the_table_with_its_facts(start: Start, command: str, status: int) -> None:
     process = start()
-    row = table(command=command)[process.pid]
+    row = table(command=command, status=status)[process.pid]
     assert (row["ppid"], row["word"], row["threads"]) == (os.getpid(), "sleeping", 1)
     assert row["argv"][:2] == [sys.executable, "-c"] and 0 <= row["age_s"] < 60 and row["rss_bytes"] > 2**20
 
@@ -111,6 +111,8 @@ def test_how_long_ago_it_wrote(start: Start, tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     process = start(f"log = open({str(log)!r}, 'w'); os.write(1, b'.'); time.sleep(100)")
     assert process.stdout and process.stdout.read(1) == b"."
+    assert table()[process.pid]["quiet_s"] is None
+    log.write_text("a line\n")
     os.utime(log, (0, log.stat().st_mtime - 500))
     assert 499 < table()[process.pid]["quiet_s"] < 600
     quiet = start()
@@ -121,6 +123,43 @@ def test_it_never_lists_itself() -> None:
     process = subprocess.Popen([sys.executable, "-m", "harness", "ps", "--json"], stdout=subprocess.PIPE)
     out, _ = process.communicate()
     assert process.pid not in {row["pid"] for row in json.loads(out)["rows"]}
+
+
+def test_no_process_of_harness_is_listed(harness: Any, script: Any, gate: Path) -> None:
+    """Nor is one picked by the words of the command that it supervises; a job may have our name among its words."""
+    program, job = script(f"print('ready')\nopen({str(gate)!r}).read()")
+    process = harness.start(program, job, "harness")
+    assert process.stdout.readline() == b"ready\n"
+    rows = table("--match", job).values()
+    assert [row["argv"] for row in rows] == [[program, job, "harness"]]
+    open_gate(gate)
+    assert process.wait(DEADLINE_S) == 0
+
+
+@pytest.mark.parametrize("command", ["attach", "watch"])
+def test_a_command_that_was_given_no_process_is_no_success(start: Start, command: str) -> None:
+    process = start()
+    ended = ps(command=command)
+    assert (ended.status, ended.stderr) == (2, b"harness: No process was named.\n")
+    assert any(line.startswith(str(process.pid)) for line in ended.stdout.decode().splitlines())
+
+
+def row(pid: int, word: str, cpu: float = 0.0) -> ProcessRow:
+    return ProcessRow(pid, 1, "me", ("python",), 1.0, cpu, 0, 1, None, word)
+
+
+@pytest.mark.parametrize(
+    ("rows", "pid"),
+    [
+        ([row(1, "busy", 9.0), row(2, "locked"), row(3, "waits for the disk", 0.5)], 2),
+        ([row(1, "busy", 9.0), row(2, "stopped")], 2),
+        ([row(1, "busy", 9.0), row(2, "waits for the disk")], 2),
+        ([row(1, "busy", 1.0), row(2, "busy", 2.0), row(3, "sleeping")], 2),
+    ],
+)
+def test_what_is_most_likely_stuck_is_looked_at_first(rows: list[ProcessRow], pid: int) -> None:
+    text = render_ps(ProcessTable("0", None, 0.0, tuple(rows)), width=80, color=False)
+    assert text.endswith(f"  next: harness attach {pid}\n")
 
 
 def test_a_pipe_gets_the_whole_command_a_terminal_what_fits_and_neither_gets_control_characters(start: Start) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,9 +17,12 @@ import jsonschema
 import pytest
 
 from harness.capture.reproducers import list_reproducers
+from harness.commands import main
+from harness.commands.session import open_session
 from harness.report.schemas import DIRECTORY
 from tests.live.processes import Terminal, is_gone, shell_status
 from tests.two_runtimes import Environment, Unavailable, make_environment
+from tests.unit.runs import RAN, make_plan, make_run
 from tests.zoo.literals import read_literals
 
 pytest.importorskip("torch")
@@ -28,6 +32,7 @@ BREAKING = Path(__file__).with_name("breaking")
 REPRODUCERS = Path(__file__).parents[2] / "reproducers"
 TEST_DEADLINE_S = 900  # thirty processes that import torch, on a machine that does other things as well
 PACE = ("--arm-timeout", "5m")
+SAME_PACE = "--arm-timeout 300"
 _UNSET = ("PYTHONUNBUFFERED", "OMP_NUM_THREADS", "KMP_DUPLICATE_LIB_OK", "PYTHONPATH", "PYTORCH_ENABLE_MPS_FALLBACK")
 
 
@@ -102,6 +107,7 @@ def test_every_arm_is_clean_where_nothing_is_wrong_and_proves_that_it_differs(re
     assert told == expected
     for run in answer.document["runs"]:
         assert run["steps_done"] == run["steps_asked"] and run["ran"]["device"] == ["cpu"]
+    assert answer.decision["next"] == f"harness repro twotower --python {sys.executable} --scale small {SAME_PACE}"
     assert len(answer.decision["bounds"]) == 5 and "per 1000 steps at 95%" in answer.decision["bounds"][0]
     assert "not a Mac" in answer.document["patients"][0]["devices"]["mps"]
     assert [path.name for path in repro.cases.iterdir()] == [Path(answer.document["case"]).name]  # only its own
@@ -138,7 +144,8 @@ def test_two_runtimes_are_established_in_the_order_that_fails(two: Environment, 
     decision = answer.decision
     assert decision["status"] == "established" and decision["component"]["distribution"] == "faiss-cpu"
     assert "torch" in decision["headline"] and "faiss-cpu" in decision["headline"]
-    assert any("torch imported before faiss" in advice["do"] for advice in decision["recommend"])
+    assert decision["recommend"][0]["do"] == "Launch with torch imported before faiss."
+    assert decision["avoid"][0]["do"] == "Launch with faiss imported before torch."
     assert any("KMP_DUPLICATE_LIB_OK" in advice["do"] for advice in decision["avoid"])
     check_saved(saved, two)
 
@@ -298,6 +305,14 @@ def test_accumulation_that_was_never_executed_is_invalid(repro: Repro) -> None:
     assert "never showed that accumulation was 64" in row["why"]
 
 
+def test_an_arm_that_has_nothing_to_be_compared_with_is_told(repro: Repro) -> None:
+    alone = repro("accum", *arms("base", "32x16"))
+    told = "accum 32x16 has nothing to be compared with: 16x16 was not run; to run it, too: --arm 16x16"
+    assert alone.status == 0 and alone.document["notes"] == [told]
+    together = repro("accum", *arms("base", "16x16", "32x16"))
+    assert together.status == 0 and together.document["notes"] == []
+
+
 # What is missing
 
 
@@ -313,10 +328,26 @@ def test_without_torch_nothing_runs(repro: Repro, bare: Path) -> None:
     assert answer.status == 3
     assert "has no torch" in answer.decision["headline"]
     assert any(f"--python {sys.executable}" in note for note in answer.document["notes"])
+    assert answer.decision["next"] == f"harness repro gru --python {sys.executable} --arm base {SAME_PACE}"
     assert answer.stderr.startswith("[1/1] gru base: not run")  # a log is told of each arm
     assert [(run["state"], run["steps_done"]) for run in answer.document["runs"]] == [("not-run", 0)]
     refused = repro("gru", "--device", "mps", python=bare)
-    assert refused.status == 3 and refused.document["next"].startswith("harness repro gru --python")
+    assert refused.status == 3
+    assert refused.document["next"] == f"harness repro gru --device mps --python {sys.executable} {SAME_PACE}"
+
+
+@pytest.mark.parametrize(
+    ("name", "needs"), [("gru", "torch"), ("faiss", "faiss"), ("openmp", "torch/and/faiss"), ("all", None)]
+)
+def test_a_python_to_be_found_is_one_with_what_is_needed(
+    name: str, needs: str | None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    if needs is not None:  # else that of harness has all of it, and is named
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main(["repro", name, "--json", "--python", "/nowhere/python3"]) == 3
+    python = sys.executable if needs is None else f"/path/to/a/python/with/{needs}"
+    names = " ".join(list_reproducers()) if name == "all" else name
+    assert json.loads(capfd.readouterr().out)["next"] == f"harness repro {names} --python {python}"
 
 
 def test_without_faiss_the_others_run(repro: Repro, tmp_path: Path) -> None:
@@ -350,8 +381,33 @@ def test_a_device_that_is_not_there_is_never_replaced(repro: Repro, device: str,
     assert answer.status == 3
     assert why in answer.document["error"]
     assert "PYTORCH_ENABLE_MPS_FALLBACK=1 is set" in answer.document["error"]
-    assert answer.document["next"] == "harness repro gru --device cpu"
+    assert answer.document["next"] == f"harness repro gru --device cpu --python {sys.executable} {SAME_PACE}"
     assert not repro.cases.exists() or not list(repro.cases.iterdir())
+    unnamed = repro("gru", "--device", device, python=None, VIRTUAL_ENV=sys.prefix)
+    assert unnamed.document["next"] == f"harness repro gru --device cpu {SAME_PACE}"
+
+
+def test_a_device_that_is_not_there_beside_one_that_is(repro: Repro) -> None:
+    answer = repro("gru", "--arm", "base", "--device", "cpu", "--device", "mps")
+    assert answer.status == 11 and answer.document["notes"] == []
+    steps = list_reproducers()["gru"].steps["tiny"]
+    told = f"No fault in {steps} steps of 1 arm on cpu; nothing ran on mps: this is Linux, not a Mac"
+    assert answer.decision["headline"] == told
+
+
+def test_the_fallback_is_told_of_arms_that_ran_on_mps(repro: Repro) -> None:
+    """There is no such device here: the row is what a Mac would have kept."""
+    plan = make_plan(devices=("cpu", "mps"), pythons=(sys.executable,), arms=("base",))
+    ran = {**RAN, "device": ["mps"], "mps_fallback": "1"}
+    if (child := os.fork()) == 0:  # a case is not interrupted as long as the process that began it lives
+        try:
+            open_session(plan, str(repro.cases)).add(make_run(device="mps", python=sys.executable, ran=ran))
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    answer = repro("--resume", python=None)
+    assert answer.document["notes"] == ["PYTORCH_ENABLE_MPS_FALLBACK was 1 in the arms on mps"]
+    assert "on cpu, mps" in answer.decision["headline"]
 
 
 @pytest.mark.parametrize(
@@ -376,7 +432,9 @@ def test_ctrl_c_keeps_what_is_done_and_resume_continues(repro: Repro, terminal: 
     terminal.type(b"\x03")
     assert terminal.read_to_end(process) == 130
     os.close(held)
-    assert b"faiss base: clean" in terminal.seen and b"harness repro --resume" in terminal.seen
+    assert b"faiss base: clean" in terminal.seen
+    plain = re.sub(rb"\x1b\[\d*m", b"", terminal.seen)
+    assert re.findall(rb"^  next +(.*?)\r?$", plain, re.MULTILINE) == [b"harness repro --resume"]
     assert is_gone(arm)
     (file,) = repro.cases.glob("*/repro.json")
     kept = json.loads(file.read_bytes())["runs"]
@@ -388,3 +446,33 @@ def test_ctrl_c_keeps_what_is_done_and_resume_continues(repro: Repro, terminal: 
     assert [run["arm"] for run in answer.document["runs"]] == ["base", "control", "k-32"]
     assert answer.document["runs"][0] == {**kept[0], "valid": True}
     assert answer.document["complete"] and repro("--resume", python=None).status == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "kept", "then"),
+    [
+        ("faiss", ["base"], "--resume --cases {cases}"),
+        ("gru", [], "gru --python {python} --arm base --arm control {pace}"),
+    ],
+)
+def test_only_what_is_kept_can_be_resumed(
+    repro: Repro, library: str, tmp_path: Path, name: str, kept: list[str], then: str
+) -> None:
+    """The gate stops the first arm of gru, and the second of faiss."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    words = (name, *arms("base", "control"), *PACE, "--json", "--python", sys.executable, "--cases", repro.cases)
+    env = repro.env | {"PYTHONPATH": str(BREAKING), "BREAK": "wait 3", "BREAK_LIB": library, "BREAK_GATE": str(gate)}
+    with subprocess.Popen(repro.line(*words), stdout=subprocess.PIPE, text=True, env=env) as process:
+        held = os.open(gate, os.O_WRONLY)  # returns when the arm has opened the other end
+        try:
+            process.terminate()
+            stdout, _ = process.communicate(timeout=TEST_DEADLINE_S)
+        finally:
+            os.close(held)
+            process.kill()
+    document = json.loads(stdout)
+    assert process.returncode == 130 and [run["arm"] for run in document["runs"]] == kept
+    told = then.format(cases=repro.cases, python=sys.executable, pace=SAME_PACE)
+    assert document["decision"]["next"] == f"harness repro {told}"
+    assert len(list(repro.cases.glob("*/repro.json"))) == len(kept)

@@ -135,14 +135,15 @@ def test_term_ends_it_after_the_report(harness: Any, script: Any, gate: Path) ->
     process = harness.start(*script(STUCK.format(gate=str(gate))), options=options)
     _, stderr = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 143
-    at = [stderr.index(text) for text in (b"Nothing outside", b"(job.py:3)", b"SIGTERM goes to pid", b"Terminated")]
-    assert at == sorted(at) and b"harness run --on-stall term" in stderr
+    at = [
+        stderr.index(text) for text in (b"Nothing outside", b"(job.py:3)", b"SIGTERM goes to pid", b"Ended by harness")
+    ]
+    assert at == sorted(at) and b"nothing outside had changed for " in stderr[at[-1] :]
     assert read_stall(harness.case)["verdict"]["python_frame"]["function"] == "work"
     verdict = json.loads((harness.case / "verdict.json").read_bytes())["verdict"]
     stall = read_stall(harness.case)["verdict"]
-    assert verdict["kind"] == "terminated" and verdict["headline"].endswith(
-        f"because it was stuck. {stall['headline']}"
-    )
+    said = "Ended by harness with SIGTERM, as --on-stall term says. It was stuck: "
+    assert (verdict["kind"], verdict["headline"]) == ("terminated", said + stall["headline"])
     assert verdict["user_frame"] == stall["user_frame"] and verdict["user_frame"]["function"] == "work"
 
 
@@ -156,7 +157,9 @@ def test_one_that_leaves_with_a_status_of_its_own_when_asked_gets_the_cause_too(
     process.communicate(timeout=DEADLINE_S)
     verdict = json.loads((harness.case / "verdict.json").read_bytes())["verdict"]
     assert (process.returncode, verdict["kind"]) == (3, "exit-nonzero")
-    assert "because it was stuck. " in verdict["headline"] and verdict["user_frame"]["function"] == "work"
+    assert (
+        "left with exit status 3. It was stuck: " in verdict["headline"] and verdict["user_frame"]["function"] == "work"
+    )
 
 
 def test_on_stall_alone_is_a_usage_error(harness: Any) -> None:

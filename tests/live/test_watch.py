@@ -18,7 +18,8 @@ import jsonschema
 import pytest
 
 from harness.capture.alive import watching
-from harness.capture.alive.watching import Watching, is_harness
+from harness.capture.alive.processes import is_harness
+from harness.capture.alive.watching import Watching
 from harness.report.schemas import build_schemas
 from tests.live.processes import DEADLINE_S, open_gate, shell_status, state_of, until
 
@@ -323,6 +324,14 @@ def test_what_cannot_be_watched(watch: Any) -> None:
     gone.wait()
     watcher = watch(gone.pid)
     assert watcher.status() == 3 and f"There is no process {gone.pid}".encode() in watcher.process.stderr.read()
+
+
+def test_a_zombie_has_a_name_and_a_status(watch: Any) -> None:
+    with subprocess.Popen(["sh", "-c", "exit 3"]) as dead:
+        until(lambda: state_of(dead.pid) == "Z", "dead")
+        watcher = watch(dead.pid)
+        assert watcher.expect("watching")["text"].startswith("sh; ")
+        assert watcher.expect("ended")["exit_code"] == 3 and watcher.status() == 10
 
 
 def test_our_own_processes_do_not_move_for_the_command(harness: Any, script: Any, gate: Path) -> None:

@@ -6,7 +6,9 @@ from typing import Any
 
 from harness.diagnose.trial import Run
 from harness.diagnose.verdict import Component, Document, Outcome, ProcessRef, Target, Verdict
+from harness.evidence.experiment import Plan
 
+PYTHON = "/venv/bin/python"
 OPTIONS: dict[str, str | int] = {"accumulation": 32, "cell": "gru", "threads": 0}
 RAN: dict[str, Any] = {"accumulation": 32, "cell": "gru", "threads": {"torch": 4}, "device": ["cpu"]}
 
@@ -30,13 +32,22 @@ def make_document(
     return Document("0", None, target, Outcome(state, exit_code, signal), verdict, (), None, ())
 
 
+def make_plan(**changes: Any) -> Plan:
+    """As it is where nothing but a name is given."""
+    facts: dict[str, Any] = {
+        "names": ("gru",), "devices": ("cpu",), "pythons": (PYTHON,), "arms": (), "repeat": 1, "scale": "tiny",
+        "steps": None, "timeout_s": 120.0,
+    }  # fmt: skip
+    return Plan(**{**facts, **changes})
+
+
 def make_run(arm: str = "base", state: Any = "clean", **changes: Any) -> Run:
     """`changed` is what the arm changes; it ran as it was asked to, unless `ran` says otherwise."""
     changed = changes.pop("changed", {})
     seen = {name: {"torch": value} if name == "threads" else value for name, value in changed.items()}
     facts: dict[str, Any] = {
         "name": "gru", "arm": arm, "changed": changed, "options": {**OPTIONS, **changed},
-        "against": None if arm == "base" else "base", "device": "cpu", "python": "/venv/bin/python", "repeat": 1,
+        "against": None if arm == "base" else "base", "device": "cpu", "python": PYTHON, "repeat": 1,
         "state": state, "valid": None, "why": None, "steps_asked": 100, "steps_done": 100 if state == "clean" else 41,
         "step": 100 if state == "clean" else 42, "at": "backward", "checksum": "c0ffee" if state == "clean" else None,
         "seconds": 1.0, "ran": {**RAN, **seen}, "verdict": make_document() if state in ("fault", "hang") else None,

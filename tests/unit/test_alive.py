@@ -823,6 +823,46 @@ def test_without_any_stack_nothing_is_claimed() -> None:
     assert kind(found) == ("waiting", "unknown") and found.gaps and exit_code_of(found) == 11
 
 
+# what may move unseen
+
+
+def unseen(found: Document) -> list[str]:
+    return [gap.what for gap in found.gaps]
+
+
+AT_MODULE_LEVEL = busy(100, EVALUATE, line("<module>", 3), changed=True)
+LOG = counter("file", "/job/log.txt", 0, 0, 0)
+
+
+def test_a_loop_at_module_level_may_count_unseen() -> None:
+    (gap,) = judge(process(AT_MODULE_LEVEL)).gaps
+    assert gap.what == "variables at module level" and gap.fix and "harness.beat(step=" in gap.fix
+    assert unseen(judge(process(thread(100, line("<module>", 3), wait=Wait("clock_nanosleep"))))) == [gap.what]
+
+
+def test_where_something_is_seen_or_a_function_runs_module_level_is_no_gap() -> None:
+    assert unseen(judge(process(busy(100, EVALUATE, line("spin", 3), line("<module>", 9), changed=True)))) == []
+    assert unseen(judge(process(AT_MODULE_LEVEL, counters=(WORKS,)))) == []
+    ring = two_in_a_ring(a="0x1", b="0x2").threads
+    assert unseen(judge(process(thread(99, *JOIN, line("<module>", 9)), *ring))) == []
+
+
+def test_what_is_buffered_for_other_files_may_grow_unseen() -> None:
+    names = [counter("file", f"/job/{name}", size, size) for name, size in (("a", 7), ("b", 8), ("c", 9))]
+    (gap,) = judge(process(ENCODE, counters=(LOG,))).gaps
+    assert gap.what == "what is still in the buffers of log.txt (0 bytes)"
+    assert gap.fix and gap.fix.endswith("harness attach 100 --for 2m")
+    (gap,) = judge(process(ENCODE, counters=(*names, LOG))).gaps
+    assert gap.what == "what is still in the buffers of a (7 bytes), b (8 bytes), c (9 bytes)"
+
+
+def test_stdout_an_unlinked_file_and_one_that_grows_are_no_such_gap() -> None:
+    stdout = counter("file", "/job/train.log", 0, 0)
+    assert unseen(judge(process(ENCODE, counters=(stdout,), **log_file()))) == []
+    assert unseen(judge(process(ENCODE, counters=(counter("file", "/tmp/x (deleted)", 0, 0),)))) == []
+    assert unseen(judge(process(ENCODE, counters=(LOG, counter("file", "/job/model.pt", 1, 2))))) == []
+
+
 # the document
 
 
@@ -848,7 +888,15 @@ def test_a_stream_that_is_empty_or_a_terminal_needs_no_remedy() -> None:
         ("exit status 0", ("clean", "established"), 0),
         ("exit status 3", ("exit-nonzero", "established"), 10),
         ("SIGKILL", ("killed", "established"), 10),
+        ("killed by SIGABRT", ("abort", "established"), 10),
+        ("killed by SIGUSR1", ("terminated", "established"), 10),
         ("its status is not visible to us", ("exit-nonzero", "unknown"), 11),
+        ("it became another program after 1.0 s: kill SIGTERM", ("exit-nonzero", "unknown"), 11),
+        (
+            "it is a zombie, exit status 0; its parent, process 7 (SIGNAL exit status 3), waits",
+            ("clean", "established"),
+            0,
+        ),
     ],
 )
 def test_one_that_has_ended_is_gone(ended: str, expected: tuple[str, str], code: int) -> None:
@@ -859,6 +907,14 @@ def test_one_that_has_ended_is_gone(ended: str, expected: tuple[str, str], code:
 def test_a_zombie_is_gone() -> None:
     found = judge(process(pid=100, state="Z", ppid=7))
     assert found.outcome.state == "gone" and "process 7" in found.verdict.headline and exit_code_of(found) == 11
+    assert found.verdict.next == "harness attach 7"
+    assert judge(process(pid=100, state="S", ppid=7, ended="exit status 0")).verdict.next is None
+
+
+def test_how_it_ended_is_in_the_outcome() -> None:
+    left = judge(process(pid=100, ended="it ended after 1.0 s, exit status 3")).outcome
+    killed = judge(process(pid=100, ended="it ended after 1.0 s, killed by SIGSEGV")).outcome
+    assert (left.exit_code, left.signal, killed.exit_code, killed.signal) == (3, None, None, "SIGSEGV")
 
 
 def test_exit_codes() -> None:
@@ -879,5 +935,6 @@ def test_threads_are_described_one_line_each_and_the_equal_ones_together() -> No
     lines = describe_threads(process(*two_in_a_ring(a="0x1", b="0x2").threads, *pool))
     assert len(lines) == 3
     assert lines[0].startswith("MainThread (100): asleep in transfer (train.py:43)")
-    assert "futex" in lines[0] and "waits for journal_lock, held by journal-writer" in lines[0]
+    assert "lock word" not in lines[0] and lines[0].endswith("waits for journal_lock, held by journal-writer")
+    assert "lock word 0x7f00 (futex)" in lines[2]
     assert lines[2].startswith("7 threads without Python: asleep in gomp_thread_start")

@@ -107,8 +107,8 @@ class Tally:
         """A file that several processes write (a log, inherited) grows for the one that wrote anything at all."""
         for path in dict.fromkeys(path for sample in self.samples for path in sample.files):
             seen = [(sample.at_s, sample.files[path]) for sample in self.samples if path in sample.files]
-            same_size = len({one.size for _, one in seen}) == 1
-            values = [(at_s, one.position if same_size else one.size) for at_s, one in seen]
+            by_position = len({one.size for _, one in seen}) == 1 and len({one.position for _, one in seen}) > 1
+            values = [(at_s, one.position if by_position else one.size) for at_s, one in seen]
             if wrote or len({value for _, value in values}) == 1:
                 yield make_counter("file", path, values)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.capture.alive.counting import Tally, make_counter
+from harness.capture.alive.descriptors import name_process
 from harness.capture.alive.living import (
     STOPPED,
     Status,
@@ -59,7 +60,6 @@ class Followed:
         self._identify()
         self.tally, self.spy, self.buffers = Tally(pid), Spy(pid), Buffers(pid)
         self.standing = Standing(pid, self.tally, self.spy)
-        self.ended: str | None = None
         self.images: tuple[Image, ...] = ()
         self.unflushed: tuple[Unflushed, ...] = ()
         self.spy_due_s = self.buffers_due_s = 0.0
@@ -70,6 +70,7 @@ class Followed:
         self._census: Census | None = None
         self._children: tuple[int, ...] = ()
         self._pidfd = _open_pidfd(pid)
+        self.ended = self._tell_zombie() if is_target and self.first.state in "ZX" else None
         self._was_young = age_s(self.first.started_s) < _YOUNG_S and not is_target
 
     def _identify(self) -> None:
@@ -131,6 +132,11 @@ class Followed:
             )
             return
         self.ended = f"it ended after {at_s:.1f} s, {_describe_status(status)}"
+
+    def _tell_zombie(self) -> str:
+        status = read_exit(self._pidfd, self.pid)[0] if self._pidfd is not None else None
+        parent = name_process(self.first.ppid, Path("/proc"))
+        return f"it is a zombie, {_describe_status(status)}; its parent, process {parent}, has not collected it"
 
     def look_at_python(self, at_s: float, deadline_s: float) -> None:
         if self.may_be_spied:

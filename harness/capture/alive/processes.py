@@ -40,7 +40,7 @@ _WRITING = os.O_WRONLY | os.O_RDWR
 
 
 def list_python_processes(match: str | None = None, look_s: float = 0.3) -> list[ProcessRow]:
-    """The youngest last. `match`: only those with this text in their command line. Never ourselves."""
+    """The youngest last. `match`: only those with this text in their command line. No process of harness."""
     if sys.platform != "linux":
         from harness.capture.alive import processes_elsewhere
 
@@ -76,16 +76,24 @@ def _list_parents(pid: int) -> Iterator[int]:
 
 
 def _find(match: str | None) -> Iterator[tuple[int, Stat]]:
-    ours = {os.getpid(), *([os.getppid()] if _is_harness(os.getppid()) else [])}
     for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdigit()):  # noqa: PTH208 (only names)
         with contextlib.suppress(OSError):
             about, argv = read_stat(pid), read_argv(pid)
-            if pid not in ours and _is_python(pid, about, argv) and (match is None or match in " ".join(argv)):
+            wanted = match is None or match in " ".join(argv)
+            if wanted and pid != os.getpid() and _is_python(pid, about, argv) and not is_harness(pid):
                 yield pid, about
 
 
-def _is_harness(pid: int) -> bool:
-    return any(Path(word).name == "harness" for word in read_argv(pid)[:3])
+def is_harness(pid: int) -> bool:
+    """A command, a supervisor or a relay of ours: it is nobody's job, and what it reads and writes no progress."""
+    named = names_harness(read_argv(pid))
+    with contextlib.suppress(OSError):
+        return named or read_stat(pid).name == "harness-relay"
+    return named
+
+
+def names_harness(argv: Sequence[str]) -> bool:
+    return any(Path(word).name == "harness" for word in argv[:2]) or tuple(argv[1:3]) == ("-m", "harness")
 
 
 def _is_python(pid: int, about: Stat, argv: tuple[str, ...]) -> bool:
@@ -101,7 +109,7 @@ def _describe(pid: int, about: Stat, cores: float) -> ProcessRow:
         pid=pid,
         ppid=about.ppid,
         user=name_user(Path(f"/proc/{pid}").stat().st_uid),
-        argv=read_argv(pid),
+        argv=read_argv(pid) or (about.name,),  # of a zombie nothing else is left
         age_s=round(age_s(about.started_s), 1),
         cpu=round(max(0.0, cores), 2),
         rss_bytes=about.rss_bytes,
@@ -132,13 +140,13 @@ def _name_sleep(pid: int, proc: Path = Path("/proc")) -> str:
 
 
 def quiet_s(pid: int, proc: Path = Path("/proc")) -> float | None:
-    """Null: it has no regular file open for writing, or its files may not be seen."""
+    """Null: it has no regular file with anything in it open for writing, or its files may not be seen."""
     youngest: float | None = None
     with contextlib.suppress(OSError):
         for entry in os.scandir(proc / str(pid) / "fd"):
             with contextlib.suppress(OSError, ValueError, IndexError):
                 info = entry.stat()
                 flags = (proc / str(pid) / "fdinfo" / entry.name).read_text().partition("flags:")[2].split()[0]
-                if stat.S_ISREG(info.st_mode) and int(flags, 8) & _WRITING:
+                if stat.S_ISREG(info.st_mode) and info.st_size and int(flags, 8) & _WRITING:
                     youngest = max(youngest or 0.0, info.st_mtime)
     return None if youngest is None else round(max(0.0, time.time() - youngest), 1)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 
+from harness.capture.alive.processes import names_harness
 from harness.evidence.processes import ProcessRow
 
 _PYTHON = re.compile(r"(?:python|pypy)[0-9.]*[a-z]*(?:\.exe)?", re.IGNORECASE)
@@ -24,7 +25,7 @@ _WORDS = {
 
 
 def list_python_processes(match: str | None = None, look_s: float = 0.3) -> list[ProcessRow]:
-    """The youngest last. `match`: only those with this text in their command line. Never ourselves."""
+    """The youngest last. `match`: only those with this text in their command line. No process of harness."""
     found = list(_find(match))
     before = {process.pid: _cpu_s(process) for process in found}
     begun = time.monotonic()
@@ -48,20 +49,13 @@ def leave_out_descendants(pids: Sequence[int]) -> list[int]:
 
 
 def _find(match: str | None) -> Iterator[psutil.Process]:
-    ours = {os.getpid(), *(parent.pid for parent in psutil.Process().parents()[:1] if _is_harness(parent))}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             argv = process.cmdline()
-            if process.pid in ours or not _is_python(process, argv):
+            if process.pid == os.getpid() or names_harness(argv) or not _is_python(process, argv):
                 continue
             if match is None or match in " ".join(argv):
                 yield process
-
-
-def _is_harness(process: psutil.Process) -> bool:
-    with contextlib.suppress(psutil.Error):
-        return any(Path(word).name == "harness" for word in process.cmdline()[:3])
-    return False
 
 
 def _is_python(process: psutil.Process, argv: list[str]) -> bool:

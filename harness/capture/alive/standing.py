@@ -10,6 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from harness.capture.alive.counting import Tally
 from harness.capture.alive.gdb_stacks import GDB, find_gdb
 from harness.capture.alive.living import read_in_time
@@ -103,8 +105,12 @@ class Standing:
 
     def _recall(self, tid: int, wait: Wait | None) -> Wait | None:
         before = self._waits.get(tid)
-        stands = wait is not None and _says_nothing(wait) and not self._has_changed(tid)
-        return before if before is not None and stands else wait
+        if before is None or wait is None:
+            return wait
+        if _says_nothing(wait) and not self._has_changed(tid):
+            return before
+        is_another_sleep = before.until_s and wait.until_s and before.until_s != wait.until_s
+        return replace(wait, target="sleeps again and again") if is_another_sleep else wait
 
     def look_at_locks(self) -> None:
         """Searches memory: not again while all stand where they stood."""

@@ -64,6 +64,7 @@ class About(NamedTuple):
     words: str | None = None
     fd: int | None = None
     peer_pids: tuple[int, ...] = ()
+    until_s: float | None = None
 
 
 def read_wait(pid: int, tid: int, proc: Path = _PROC) -> Wait | None:
@@ -118,7 +119,7 @@ def _read_call(pid: int, number: int, arguments: tuple[int, ...], wchan: str | N
     call = Call(pid, name, arguments[:count], proc)
     describe = _DESCRIBE.get(name)
     about = About() if describe is None else describe(call)
-    return Wait(name, tuple(map(hex, call.arguments)), about.fd, about.words, about.peer_pids, wchan)
+    return Wait(name, tuple(map(hex, call.arguments)), about.fd, about.words, about.peer_pids, wchan, about.until_s)
 
 
 def _is_64_bit(pid: int, proc: Path) -> bool:
@@ -336,7 +337,8 @@ def _sleep(call: Call) -> About:
         return About(f"sleeps for {length_s:.3g} s")
     if call.signed(0) not in (time.CLOCK_MONOTONIC, time.CLOCK_REALTIME):
         return About("sleeps")
-    return About(f"sleeps, {max(0.0, length_s - time.clock_gettime(call.signed(0))):.0f} s are left")
+    left_s = max(0.0, length_s - time.clock_gettime(call.signed(0)))
+    return About(f"sleeps, {left_s:.0f} s are left", until_s=length_s)
 
 
 def _signal(call: Call) -> About:

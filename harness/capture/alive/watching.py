@@ -14,13 +14,12 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from harness import native
 from harness.capture.alive.counting import Sample, Tally
 from harness.capture.alive.living import age_s, find_family, read_in_time, read_outputs, read_stat
 from harness.capture.alive.look import check_target
-from harness.capture.alive.processes import leave_out_descendants
+from harness.capture.alive.processes import is_harness, leave_out_descendants
 from harness.capture.alive.spying import Spy
 from harness.capture.killers import Killers, Sent
 from harness.capture.sampler import Sampler
@@ -46,7 +45,7 @@ class Watched:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self.argv = read_argv(pid)
+        self.argv = read_argv(pid) or (read_stat(pid).name,)  # of a zombie nothing else is left
         self.pidfd = _open_pidfd(pid)
         self.tallies = {pid: Tally(pid)}
         self.moving: list[Counter] = []
@@ -250,19 +249,6 @@ def open_news() -> int | None:
     except HarnessError:
         return None  # on another host our library is not there
     return fd if fd >= 0 else None
-
-
-def is_harness(pid: int) -> bool:
-    """A supervisor or a relay of ours: what it reads and writes is no progress of what it supervises."""
-    words = read_argv(pid)
-    named = any(Path(word).name == "harness" for word in words[:2]) or words[1:3] == ("-m", "harness")
-    return named or _read_name(pid) == "harness-relay"
-
-
-def _read_name(pid: int) -> str | None:
-    with contextlib.suppress(OSError):
-        return read_stat(pid).name
-    return None
 
 
 def _read_state(pid: int) -> tuple[ThreadState, int] | None:
