@@ -18,7 +18,7 @@ from harness.diagnose.verdict import Component, Remedy, Status
 from harness.errors import EXIT_COULD_NOT_LOOK, EXIT_FAULT, EXIT_INCONCLUSIVE
 from harness.evidence.experiment import Plan
 
-BASE, CONTROL = "base", "control"
+BASE = "base"
 _CONFIDENCE = 0.95
 _REPEATS = 2
 _MORE_REPEATS = 3

@@ -51,8 +51,8 @@ def name_memory_limit(finding: Finding, reading: Reading) -> Named | None:
         return None
     process, asked = _culprit(reading), _asked_bytes(finding, reading)
     return (
-        _address_space(process, asked)
-        or _data(process, asked)
+        _user_limit(process, "RLIMIT_AS", asked)
+        or _user_limit(process, "RLIMIT_DATA", asked)
         or _overcommit(reading, asked)
         or Named("", Ground(_tell_no_limit(reading), "limits"))
     )
@@ -79,28 +79,16 @@ def _asked_bytes(finding: Finding, reading: Reading) -> int | None:
     return int(float(found["count"]) * _UNITS[found["unit"]]) if found else None
 
 
-def _address_space(process: ProcessMemory, asked: int | None) -> Named | None:
-    soft = _soft(process, "RLIMIT_AS")
-    if soft is None or (asked is not None and process.peak_vsize_bytes + asked <= soft):
+def _user_limit(process: ProcessMemory, name: str, asked: int | None) -> Named | None:
+    soft = _soft(process, name)
+    what, option, used = {
+        "RLIMIT_AS": ("the address space", "-v", process.peak_vsize_bytes),
+        "RLIMIT_DATA": ("data", "-d", process.data_bytes),
+    }[name]
+    if soft is None or (asked is not None and used + asked <= soft):
         return None
-    words = f"the address space is limited to {tell_bytes(soft)} (ulimit -v)"
-    return Named(
-        f"; {words}",
-        Ground(f"{words}; {_in_use(process.peak_vsize_bytes)}{_wanted(asked)}", "RLIMIT_AS"),
-        "ulimit -v unlimited",
-    )
-
-
-def _data(process: ProcessMemory, asked: int | None) -> Named | None:
-    soft = _soft(process, "RLIMIT_DATA")
-    if soft is None or (asked is not None and process.data_bytes + asked <= soft):
-        return None
-    words = f"data is limited to {tell_bytes(soft)} (ulimit -d)"
-    return Named(
-        f"; {words}",
-        Ground(f"{words}; {_in_use(process.data_bytes)}{_wanted(asked)}", "RLIMIT_DATA"),
-        "ulimit -d unlimited",
-    )
+    words = f"{what} is limited to {tell_bytes(soft)} (ulimit {option})"
+    return Named(f"; {words}", Ground(f"{words}; {_in_use(used)}{_wanted(asked)}", name), f"ulimit {option} unlimited")
 
 
 def _in_use(count: int) -> str:

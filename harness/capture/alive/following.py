@@ -22,6 +22,7 @@ from harness.capture.alive.living import (
     find_role,
     is_forked,
     is_frozen,
+    open_pidfd,
     read_identity,
     read_in_time,
     read_outputs,
@@ -69,7 +70,7 @@ class Followed:
         self._gaps: dict[str, Gap] = {}
         self._census: Census | None = None
         self._children: tuple[int, ...] = ()
-        self._pidfd = _open_pidfd(pid)
+        self._pidfd = open_pidfd(pid)
         self.ended = self._tell_zombie() if is_target and self.first.state in "ZX" else None
         self._was_young = age_s(self.first.started_s) < _YOUNG_S and not is_target
 
@@ -262,12 +263,6 @@ class Followed:
 def _inherit(images: tuple[Image, ...], parents: tuple[Image, ...]) -> Iterator[Image]:
     known = {(image.path, image.base): image for image in parents}
     return (known.get((image.path, image.base), image) for image in images)
-
-
-def _open_pidfd(pid: int) -> int | None:
-    with contextlib.suppress(OSError, AttributeError):
-        return os.pidfd_open(pid)
-    return None
 
 
 def _read_status(pid: int) -> Status | None:

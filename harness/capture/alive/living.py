@@ -80,6 +80,13 @@ class Status(NamedTuple):
     inner_pid: int  # in its own namespace
 
 
+def open_pidfd(pid: int) -> int | None:
+    """Null: it is gone, or this system has none."""
+    with contextlib.suppress(OSError, AttributeError):
+        return os.pidfd_open(pid)
+    return None
+
+
 def read_stat(pid: int, tid: int | None = None, proc: Path = _PROC) -> Stat:
     """OSError: there is no such process or thread."""
     folder = f"{proc}/{pid}" if tid is None else f"{proc}/{pid}/task/{tid}"

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 
 from harness import native
 from harness.capture.alive.counting import Sample, Tally
-from harness.capture.alive.living import age_s, find_family, read_in_time, read_outputs, read_stat
+from harness.capture.alive.living import age_s, find_family, open_pidfd, read_in_time, read_outputs, read_stat
 from harness.capture.alive.look import check_target
 from harness.capture.alive.processes import is_harness, leave_out_descendants
 from harness.capture.alive.spying import Spy
@@ -46,7 +46,7 @@ class Watched:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.argv = read_argv(pid) or (read_stat(pid).name,)  # of a zombie nothing else is left
-        self.pidfd = _open_pidfd(pid)
+        self.pidfd = open_pidfd(pid)
         self.tallies = {pid: Tally(pid)}
         self.moving: list[Counter] = []
         self.wait_status: int | None = None
@@ -263,9 +263,3 @@ def _threads_of(before: Sample, after: Sample) -> Iterator[ThreadSight]:
     for tid, about in after.threads.items():
         used_s = about.cpu_s - before.threads[tid].cpu_s if tid in before.threads else 0.0
         yield ThreadSight(tid, about.name, about.state, used_s / span_s)
-
-
-def _open_pidfd(pid: int) -> int | None:
-    with contextlib.suppress(OSError, AttributeError):
-        return os.pidfd_open(pid)
-    return None

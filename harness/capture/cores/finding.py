@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from harness.capture.cores.file import BadCore, CoreFile
 from harness.capture.cores.pattern import Death, Destination, find_destination
+from harness.capture.killers import is_initial_namespace
 from harness.evidence.gap import Gap
 
 _ROOT = Path("/")
@@ -27,7 +28,6 @@ _ABRT = ("var/spool/abrt/ccpp-*-{pid}/coredump", "var/tmp/abrt/ccpp-*-{pid}/core
 # Helpers write after the process is gone.
 _HELPER_S = 2.0
 _POLL_S = 0.05
-_FIRST_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO
 PATTERN_FIX = "sudo sysctl kernel.core_pattern=core.%p"
 
 
@@ -53,10 +53,7 @@ def read_pattern(root: Path = _ROOT) -> tuple[str, bool]:
 
 def is_contained(root: Path = _ROOT) -> bool:
     """In a pid namespace of its own, as containers are: the pattern, and its helper, are the host's."""
-    try:
-        return os.fspath((root / "proc/self/ns/pid").readlink()) != _FIRST_PID_NAMESPACE
-    except OSError:
-        return False
+    return not is_initial_namespace(root / "proc/self/ns/pid")
 
 
 def find_core(death: Death, dumped: bool, began: float, root: Path = _ROOT) -> Found | Gap:

@@ -122,12 +122,6 @@ class Link:
                 self._note_noise(line)
             self._pump(deadline)
 
-    def has_line(self) -> bool:
-        """Without waiting."""
-        with contextlib.suppress(TimeoutError):
-            self._pump(time.monotonic())
-        return bool(self._lines)
-
     def _note_noise(self, line: bytes) -> None:
         self._noise = (self._noise + line + b"\n")[-_MOST_WORDS:]
         if self._received > _MOST_NOISE and len(self._noise) == _MOST_WORDS and self.beat is None:
