@@ -1,16 +1,12 @@
-# Everything runs in .venv, made with $(PYTHON); `make help` lists the targets.
+# Everything runs in .venv (`check` in .venv-check), made with $(PYTHON); `make help` lists the targets.
 # Stamps inside .venv say what is installed, so a second run starts at once.
 
 .DELETE_ON_ERROR:
-.PHONY: demo test bench lint clean help debian-packages
+.PHONY: demo test check bench accuracy lint interpreters clean help debian-packages
 
-# The first that runs and can make a venv: a version manager's stub may not run, Debian's may lack ensurepip.
-# harness itself runs on 3.10 too; the pins of constraints.txt start at 3.11.
-ifndef PYTHON
-PYTHON := $(shell for name in python3.11 python3 python3.13 python3.12; do \
-    $$name -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 \
-    && command -v $$name && break; done)
-endif
+# Which makes .venv: the first that runs and can make a venv. A version manager's stub may not run, Debian's may lack
+# ensurepip. harness itself runs on 3.10 too; the pins of constraints.txt start at 3.11.
+PYTHON ?= python3.11 python3 python3.13 python3.12
 
 # What the tests need from Debian: compilers and a debugger, a terminal, a second OpenMP runtime, another processor,
 # hosts to look at over ssh, and a node of Slurm.
@@ -18,27 +14,34 @@ DEBIAN_PACKAGES = gcc g++ gdb tmux earlyoom libomp5-14 qemu-user libc6-arm64-cro
     iproute2 slurm-wlm
 # Half of the time a test waits for a process, so one more than there are processors.
 WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )))
-# What looks at living processes and at time is run one by one.
-ALONE = tests/live tests/bench tests/zoo/test_hangs.py
 PYTEST_ARGS ?=
 
 BIN := .venv/bin
+CHECK := .venv-check/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 SOURCES := pyproject.toml constraints.txt native/build.py $(wildcard native/*.c native/*.h)
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 21
 
 demo: .venv/repro.stamp  ## which component kills it, in two environments; slow or stuck; every suspect (3 minutes)
 	@$(BIN)/python -m tests.demo
 
-test: lint  ## lint, then every test; ends with the list of skips
-	@echo "pytest"
-	@$(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS) $(ALONE:%=--ignore=%)
-	@$(BIN)/python -m pytest $(PYTEST_ARGS) $(ALONE)
+test: lint  ## lint, then every test, in two halves; ends with what failed in either
+	@$(BIN)/python -m tests.halves $(WORKERS) $(PYTEST_ARGS)
+
+check: .venv-check/check.stamp  ## ruff, mypy, unit and contract tests, without torch, faiss or zig (a minute)
+	@echo "ruff, mypy, pytest tests/unit tests/contract"
+	@$(CHECK)/ruff check --quiet
+	@$(CHECK)/ruff format --check --quiet
+	@$(CHECK)/mypy --strict --no-error-summary harness
+	@$(CHECK)/python -m pytest -q -n $(WORKERS) $(PYTEST_ARGS) tests/unit tests/contract
 
 bench: .venv/dev.stamp  ## what supervision costs, as ratios against a bare run
 	@$(BIN)/python -m tests.bench
+
+accuracy: .venv/dev.stamp  ## how often the zoo's verdicts are true, idle and loaded, beside faulthandler, pystack, py-spy
+	@$(BIN)/python -m tests.accuracy
 
 lint: .venv/dev.stamp  ## ruff, mypy --strict, clang-format
 	@echo "ruff, mypy, clang-format"
@@ -47,25 +50,44 @@ lint: .venv/dev.stamp  ## ruff, mypy --strict, clang-format
 	@$(BIN)/mypy --strict --no-error-summary harness
 	@$(BIN)/clang-format --dry-run -Werror native/*.c native/*.h
 
+interpreters: .venv/dev.stamp  ## fetch or build 3.13t, 3.14, 3.14t and 3.15 into the user's cache; `make test` uses them
+	@$(BIN)/python -m tests.interpreters
+
 clean:  ## remove .venv and everything built
-	@rm -rf .venv build dist harness/libharness.* .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf .venv .venv-check build dist harness/libharness.* .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.venv/bin/python:
-	@test -n "$(PYTHON)" || { echo "no Python >= 3.11 that can make a venv (constraints.txt needs one); next: apt-get install python3-venv, or make PYTHON=/path/to/python3"; exit 1; }
-	@echo "making .venv with $(PYTHON)"
-	@$(PYTHON) -m venv .venv
+# Debian keeps what makes a venv apart from its Python; root gets it, others are told how.
+.venv/bin/python .venv-check/bin/python:
+	@find_python() { for name in $(PYTHON); do \
+	    $$name -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 \
+	    && command -v $$name && break; done; }; \
+	python=$$(find_python); \
+	if [ -z "$$python" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "apt-get install python3-venv"; \
+	    apt-get update -qq || echo "apt-get update failed; trying with the package lists as they are"; \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends python3-venv >/dev/null; \
+	    python=$$(find_python); \
+	fi; \
+	test -n "$$python" || { echo "no Python >= 3.11 that can make a venv (constraints.txt needs one); next: sudo apt-get install python3-venv, or make PYTHON=/path/to/python3"; exit 1; }; \
+	echo "making $(@:%/bin/python=%) with $$python"; \
+	$$python -m venv $(@:%/bin/python=%)
 
 .venv/repro.stamp: $(SOURCES) | .venv/bin/python
-	@$(BIN)/python tests/download_size.py repro
-	@echo "installing harness, torch, faiss-cpu and numpy into .venv (the first time this takes minutes)"
-	@$(PIP) install --quiet -c constraints.txt -e '.[repro]'
+	@$(BIN)/python tests/download_size.py repro demo
+	@echo "installing harness, torch, faiss-cpu, numpy and intel-openmp into .venv (the first time this takes minutes)"
+	@$(PIP) install --quiet -c constraints.txt -e '.[repro,demo]'
 	@touch $@
 
 .venv/dev.stamp: $(SOURCES) | debian-packages .venv/bin/python
 	@echo "installing harness, torch, faiss-cpu, numpy and the test tools into .venv (the first time this takes minutes)"
 	@$(PIP) install --quiet -c constraints.txt -e '.[repro,dev]'
 	@touch .venv/repro.stamp $@
+
+.venv-check/check.stamp: $(SOURCES) | .venv-check/bin/python
+	@echo "installing harness and the tools of its quick tests into .venv-check"
+	@$(CHECK)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt -e '.[check]'
+	@touch $@
 
 # One by one and never fatal: a release without one of them still gets the others, and tests name what they miss.
 debian-packages:

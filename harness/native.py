@@ -16,11 +16,13 @@ from harness.errors import HarnessError
 LIBRARY = Path(__file__).with_name("libharness.dylib" if sys.platform == "darwin" else "libharness.so")
 STRUCTS = (
     "harness_signal",
+    "harness_start",
     "harness_process",
     "harness_channel",
     "harness_bounds",
     "harness_crash",
     "harness_leave",
+    "harness_ending",
     "harness_kill",
     "harness_image",
     "harness_call",

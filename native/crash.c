@@ -85,11 +85,7 @@ void harness_our_action(struct sigaction *ours, const struct sigaction *theirs) 
 static struct harness_crash record;
 static int holding; /* some thread is being looked at, or is about to die of it */
 
-static uint64_t now_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
+static uint64_t now_ms(void) { return monotonic_ns() / 1000000; }
 
 /* --- system calls ------------------------------------------------------------------------------------------------- */
 
@@ -447,6 +443,7 @@ static void fill_record(int signo, const siginfo_t *info, ucontext_t *context, i
     record.size = sizeof record;
     record.pid = harness_link.pid;
     record.tid = own_tid();
+    record.time_ns = monotonic_ns();
     record.signo = signo;
     record.code = code_of(info);
     record.address = (uint64_t)info->si_addr;
@@ -516,6 +513,46 @@ static int is_ours(const struct sigaction *action) {
 static int is_ours(const struct sigaction *action) { return action->sa_sigaction == harness_on_fatal; }
 #endif
 
+#ifdef __linux__
+/* --- a reporter that faults itself -------------------------------------------------------------------------------- */
+
+/* faulthandler of 3.14 and later walks the C stack too, and faults where that is damaged ("stack smashing detected").
+ * Where nobody but harness asked for it, the process dies of what it was dying of.
+ */
+static siginfo_t first_info;
+
+static void on_fault_of_reporter(int signo, siginfo_t *info, void *context) {
+    struct sigaction plain = {.sa_handler = SIG_DFL};
+    (void)info;
+    harness_link.sigaction(signo, &plain, NULL);
+    harness_link.sigaction(first_info.si_signo, &plain, NULL);
+    harness_set_blocked(context, first_info.si_signo, 0);
+    harness_send_self(first_info.si_signo, &first_info);
+}
+
+static int read_image_name(uint64_t address, char name[NAME_BYTES]);
+
+static int is_faulthandler(const struct sigaction *action) {
+    char name[NAME_BYTES];
+    return (action->sa_flags & SA_NODEFER) != 0 && action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN &&
+           read_image_name((uint64_t)action->sa_sigaction, name) &&
+           (starts_with(name, "python") || starts_with(name, "libpython") || starts_with(name, "faulthandler"));
+}
+
+/* Only what a damaged stack can bring about, and only instead of faulthandler's own. */
+static void outlive_reporter(int signo, const siginfo_t *info) {
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE};
+    struct sigaction now, ours = {.sa_sigaction = on_fault_of_reporter, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    memset(&ours.sa_mask, 0xff, sizeof ours.sa_mask);
+    if (!harness_link.asked_for_reporter || harness_link.sigaction(signo, NULL, &now) != 0 || !is_faulthandler(&now))
+        return;
+    first_info = *info;
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        if (faults[i] != signo && harness_link.sigaction(faults[i], NULL, &now) == 0 && is_faulthandler(&now))
+            harness_link.sigaction(faults[i], &ours, NULL);
+}
+#endif
+
 static void die_as_before(int signo, siginfo_t *info, void *context) {
     harness_link.active = 0;
     for (int i = 0; i < FATAL_COUNT; i++) {
@@ -525,6 +562,7 @@ static void die_as_before(int signo, siginfo_t *info, void *context) {
             harness_link.sigaction(harness_fatal_signals[i], &entry->slots[entry->current], NULL);
     }
 #ifdef __linux__
+    outlive_reporter(signo, info);
     harness_stop_telling();
     harness_set_blocked(context, signo, 0);
 #else

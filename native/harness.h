@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #define HARNESS_API __attribute__((visibility("default")))
-#define HARNESS_ABI 4
+#define HARNESS_ABI 6
 
 /* One signal as it arrived at the supervisor. */
 struct harness_signal {
@@ -18,6 +18,22 @@ struct harness_signal {
     int32_t code;
     int32_t pid;
     uint32_t uid;
+    uint64_t value;   /* what was queued with it (man 3 sigqueue) */
+    uint64_t time_ns; /* CLOCK_MONOTONIC */
+};
+
+/* A command to start. Bit N - 1 of ignored and blocked is signal N: what it starts with, everything else has the
+ * default action. Each descriptor from[i] becomes its to[i]. */
+struct harness_start {
+    const char *path;
+    char *const *argv;
+    char *const *environment;
+    const int32_t *from;
+    const int32_t *to;
+    uint64_t ignored;
+    uint64_t blocked;
+    int32_t count;
+    int32_t unused;
 };
 
 /* A process was born (ppid is its parent), runs a new program (ppid is HARNESS_EXEC), or has ended (ppid is 0, status
@@ -81,6 +97,7 @@ struct harness_crash {
     int32_t threads; /* others that were asked to stand still */
     int32_t parked;  /* those that did */
     uint32_t bypassed;
+    uint64_t time_ns; /* of the clock that the supervisor's time.monotonic() reads: it may hear of it later */
     uint64_t address;
     uint64_t pc;
     uint64_t sp;
@@ -106,6 +123,20 @@ struct harness_leave {
     char command[480]; /* as in /proc/PID/cmdline */
 };
 
+/* How a Python program leaves by itself, told by it (native/ending.c). status is -1 when an exception of that type
+ * reaches the top of a thread, else what exit() was given: then type is not empty if such an exception was the last
+ * thing that happened, and finalised says whether the interpreter had ended itself before. */
+struct harness_ending {
+    uint32_t abi;
+    uint32_t size;
+    int32_t pid;
+    int32_t tid;
+    uint64_t time_ns;
+    int32_t status;
+    uint32_t finalised;
+    char type[128];
+};
+
 /* A signal that was sent to some thread of this machine, as the kernel tells it. code is its si_code: above 0 the
  * kernel sent it, and sender is who was running then. */
 struct harness_kill {
@@ -119,8 +150,25 @@ struct harness_kill {
 HARNESS_API int32_t harness_abi(void);
 HARNESS_API int32_t harness_size(const char *struct_name);
 
-/* Returns a descriptor from which struct harness_signal records can be read, or -errno. */
-HARNESS_API int32_t harness_signals_open(const int32_t *signos, int32_t count);
+/* From now on every signal to this process that can be caught is a record. A descriptor that becomes readable when
+ * there are some, or -errno. */
+HARNESS_API int32_t harness_signals_open(void);
+/* How many were written to records. */
+HARNESS_API int32_t harness_signals_read(struct harness_signal *records, int32_t most);
+/* Sends what a record tells of: 0, or -errno. */
+HARNESS_API int32_t harness_signals_send(int32_t pid, const struct harness_signal *record);
+/* Stops this process as the last SIGTSTP, SIGTTIN or SIGTTOU would have; returns when it was continued. */
+HARNESS_API void harness_signals_stop(void);
+/* Gives the signals back to what had them before. */
+HARNESS_API void harness_signals_close(void);
+
+/* Starts a command: its pid, or -errno. */
+HARNESS_API int32_t harness_start(const struct harness_start *start);
+
+/* Tells of its own signals: a record for each, and one with signal 0 for each byte it is asked. Ends when nobody can
+ * ask any more; never returns. */
+#define HARNESS_STAND_IN "signals-of"
+HARNESS_API void harness_stand_in(int32_t asked, int32_t tells);
 
 /* From now on orphans below this process come to it, with their status: 0, or -errno. */
 HARNESS_API int32_t harness_adopt_orphans(void);

@@ -505,6 +505,8 @@ int32_t harness_link_start(const char *path) {
     harness_link.address.sun_family = AF_UNIX;
     strcpy(harness_link.address.sun_path, path);
     harness_link.pid = own_pid();
+    const char *asked = getenv("PYTHONFAULTHANDLER");
+    harness_link.asked_for_reporter = asked != NULL && strcmp(asked, "harness") == 0; /* capture/launch.py */
 #ifdef __linux__
     notice_filter();
 #endif
@@ -518,6 +520,7 @@ int32_t harness_link_start(const char *path) {
         put_behind_us(&harness_link.table[i], harness_fatal_signals[i], &now);
     }
     harness_link.active = 1;
+    harness_watch_ending();
     return 0;
 }
 

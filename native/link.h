@@ -33,10 +33,11 @@ struct remembered {
 };
 
 struct link {
-    int active;         /* 0: every interposed call passes through */
-    pid_t pid;          /* the table belongs to this process; a vfork child shares the memory but not the table */
-    int unfiltered;     /* no seccomp filter when it started: one that is there later is the program's own */
-    int had_privileges; /* no_new_privs was not set when it started: nobody but root could have added a filter */
+    int active;             /* 0: every interposed call passes through */
+    pid_t pid;              /* the table belongs to this process; a vfork child shares the memory but not the table */
+    int unfiltered;         /* no seccomp filter when it started: one that is there later is the program's own */
+    int had_privileges;     /* no_new_privs was not set when it started: nobody but root could have added a filter */
+    int asked_for_reporter; /* faulthandler is there because harness asked for it, not the user */
     sigaction_function *sigaction;
     struct sockaddr_un address;
     struct remembered table[FATAL_COUNT];
@@ -76,6 +77,9 @@ void harness_leave_by_itself(int signo);
 void harness_leave_action(struct sigaction *ours);
 /* Gives the default actions back to the kernel. */
 void harness_stop_telling(void);
+
+/* From here on a Python program tells how it leaves by itself (ending.c); nothing in any other program. */
+void harness_watch_ending(void);
 
 static inline int starts_with(const char *text, const char *prefix) {
     return strncmp(text, prefix, strlen(prefix)) == 0;

@@ -152,6 +152,7 @@ static void describe(struct harness_crash *record, const struct request *request
     record->abi = HARNESS_ABI;
     record->size = sizeof *record;
     record->machine = MACHINE;
+    record->time_ns = monotonic_ns();
     if (pid_for_task(request->task.name, &record->pid) != KERN_SUCCESS)
         record->pid = 0;
     if (thread_info(request->thread.name, THREAD_IDENTIFIER_INFO, (thread_info_t)&identity, &count) == KERN_SUCCESS)
@@ -198,6 +199,7 @@ static void recall(struct harness_crash *record) {
     if (fault->signo == now.signo || renamed) {
         *record = *fault;
         record->signo = now.signo;
+        record->time_ns = now.time_ns;
         record->threads = record->parked = now.threads;
         if (renamed)
             record->code = SEGV_ACCERR;

@@ -9,6 +9,18 @@
 #include "harness.h"
 
 #include <stddef.h>
+#include <time.h>
+
+/* The clock of Python's time.monotonic(). */
+static inline uint64_t monotonic_ns(void) {
+    struct timespec now;
+#ifdef __APPLE__
+    clock_gettime(CLOCK_UPTIME_RAW, &now);
+#else
+    clock_gettime(CLOCK_MONOTONIC, &now);
+#endif
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
 
 #ifdef __linux__
 #include <sys/syscall.h>

@@ -153,11 +153,9 @@ static int keep(struct copy *copy, const char *data, size_t length, uint64_t tim
 }
 
 static void become_relay(int source, int sink, int case_dir) {
-    static const int ignored[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGTSTP, SIGTTOU, SIGUSR1, SIGUSR2};
-    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
-        signal(ignored[i], SIG_IGN);
+    for (int signo = 1; signo < NSIG; signo++)
+        signal(signo, SIG_IGN); /* what is sent; a fault of our own ends us all the same */
     signal(SIGCHLD, SIG_DFL);
-    signal(SIGWINCH, SIG_DFL); /* a replacement inherits the supervisor's handler, not its pipe */
     setsid();
 #ifdef __linux__
     prctl(PR_SET_NAME, "harness-relay");

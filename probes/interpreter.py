@@ -11,6 +11,7 @@ import sysconfig
 def describe():
     return {
         "python": ".".join(map(str, sys.version_info[:3])),
+        "free_threaded": bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
         "implementation": sys.implementation.name,
         "platform": sysconfig.get_platform(),
         "executable": sys.executable,

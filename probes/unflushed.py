@@ -33,16 +33,24 @@ PIECE_BYTES = 1 << 20
 IMAGE_BYTES = 256 << 20
 PAGE = os.sysconf("SC_PAGESIZE")
 
-# Offsets on 64-bit, from Include/cpython/object.h and Modules/_io/{textio,bufferedio,fileio}.c of 3.9 to 3.13.
-OB_TYPE, OB_SIZE = 8, 16
-TP_NAME, TP_BASICSIZE, TP_DEALLOC, TP_FLAGS, TP_METHODS, TP_BASE = 24, 32, 48, 168, 232, 256
+# Offsets on 64-bit, from Include/cpython/object.h and Modules/_io/{textio,bufferedio,fileio}.c of 3.9 to 3.15; each is
+# counted from the end of an object's head, whose last word is the type.
+HEAD_BYTES, FREE_THREADED_HEAD_BYTES = 16, 32
+TP_NAME, TP_BASICSIZE, TP_DEALLOC, TP_FLAGS, TP_METHODS, TP_BASE = 8, 16, 32, 152, 216, 240
+LIST_ITEMS, BYTES_TEXT = 8, 16
 IS_READY, IS_LIST, IS_BYTES, IS_STR, IS_TYPE = 1 << 12, 1 << 25, 1 << 27, 1 << 28, 1 << 31
 SPEC_SLOTS, SLOT_METHODS = 24, 64
 TEXT, WRITER, RANDOM, FILE = b"_io.TextIOWrapper", b"_io.BufferedWriter", b"_io.BufferedRandom", b"_io.FileIO"
-# refcount, type, ok, detached, chunk_size, buffer, encoding, encoder, pending_bytes, pending_bytes_count
-TEXT_FIELDS = struct.Struct("<qQiiqQQQ80xQq")
-# refcount, type, raw, ok, detached, readable, writable, buffer, write_pos, write_end, owner, buffer_size
-WRITER_FIELDS = struct.Struct("<qQQiiii16xQ24xqq8xQq")
+# What they have without their head.
+SIZES = {TEXT: 184, WRITER: 136, RANDOM: 136, FILE: 32}
+# ok, detached, chunk_size, buffer, encoding, encoder, pending_bytes, pending_bytes_count
+TEXT_FIELDS = struct.Struct("<iiqQQQ80xQq")
+# raw, ok, detached, readable, writable, buffer, write_pos, write_end, owner, buffer_size
+WRITER_FIELDS = struct.Struct("<Qiiii16xQ24xqq8xQq")
+# A count has eight bytes; from 3.14 the last two are flags. Free-threaded: thread, flags, lock, the collector's bits,
+# the thread's own count, the others' count and two bits.
+LARGEST_COUNT = 1 << 33
+FREE_THREADED_COUNTS = struct.Struct("<QHBBIq")
 
 
 class CouldNot(Exception):
@@ -176,11 +184,6 @@ def find_words(address, data, wanted):
         at = data.find(short, at + 1)
 
 
-def may_be_refcount(data, at):
-    """Pointers come in tables, too many to follow each; before this piece it may be anything."""
-    return at < 0 or 0 < int.from_bytes(data[at : at + 8], "little") < 1 << 33
-
-
 class Image:
     """The file, mapped into the process, that holds the interpreter."""
 
@@ -192,10 +195,14 @@ class Image:
         self.pieces = [(start, memory.peek(start, end - start)) for start, end, *_ in own]
         self.minor = self.flags = None
         for _, data in self.pieces:
-            tag = re.search(rb"cpython-3(\d\d?)\0", data)
-            suffix = re.search(rb"\.cpython-3\d+([a-z]*)-", data)
+            tag = re.search(rb"cpython-3(\d\d?)t?\0", data)
+            suffix = re.search(rb"\.cpython-3\d+([a-z]*)[-.]", data)
             self.minor = int(tag.group(1)) if tag else self.minor
             self.flags = suffix.group(1) if suffix else self.flags
+
+    @property
+    def is_free_threaded(self):
+        return self.flags == b"t"
 
     def holds(self, address):
         return self.start <= address < self.end
@@ -227,10 +234,10 @@ def find_image(memory, pid):
 def check_build(image):
     if image.pieces[0][1][:6] != b"\x7fELF\x02\x01":
         raise CouldNot("only 64-bit little-endian processes can be read")
-    if not 9 <= image.minor <= 13:
-        raise CouldNot(f"it is CPython 3.{image.minor}; only 3.9 to 3.13 can be read")
-    if image.flags:
-        raise CouldNot(f"it is a debug or free-threaded build of CPython ({image.flags.decode()})")
+    if not 9 <= image.minor <= 15:
+        raise CouldNot(f"it is CPython 3.{image.minor}; only 3.9 to 3.15 can be read")
+    if image.flags and not image.is_free_threaded:
+        raise CouldNot(f"it is a debug build of CPython ({image.flags.decode()})")
 
 
 class Interpreter:
@@ -238,9 +245,35 @@ class Interpreter:
 
     def __init__(self, memory, image):
         self.memory, self.image = memory, image
-        self.sizes = {TEXT: 192 if image.minor < 12 else 200, WRITER: 152, RANDOM: 152, FILE: 48}
-        self.text_at, self.text_pointer_at = (48, 72) if image.minor < 12 else (40, 56)
+        self.head = FREE_THREADED_HEAD_BYTES if image.is_free_threaded else HEAD_BYTES
+        self.sizes = {name: size + self.head for name, size in SIZES.items()}
+        self.sizes[TEXT] -= 8 if image.minor < 12 else 0
+        self.text_at, self.text_pointer_at = (32, 56) if image.minor < 12 else (24, 40)
+        self.count_bytes = 6 if image.minor >= 14 else 8
         self.known_types = {}
+
+    def may_live(self, data, at):
+        """Whether an object's head may be there: pointers come in tables, too many to follow each.
+
+        Before this piece it may be anything.
+        """
+        if at < 0 or at + self.head > len(data):
+            return True
+        if not self.image.is_free_threaded:
+            return 0 < int.from_bytes(data[at : at + self.count_bytes], "little") < LARGEST_COUNT
+        _, _, lock, collector, own, others = FREE_THREADED_COUNTS.unpack_from(data, at)
+        return lock < 4 and collector < 128 and (own > 0 or others >> 2 > 0)
+
+    def read_body(self, address, layout):
+        """(type, fields) of a living object."""
+        data = self.memory.read(address, self.head + layout.size)
+        if not self.may_live(data, 0):
+            raise Moved("what was an object is none any more")
+        kind = int.from_bytes(data[self.head - 8 : self.head], "little")
+        return kind, layout.unpack_from(data, self.head)
+
+    def read_kind(self, address):
+        return self.memory.word(address + self.head - 8)
 
     def read_type(self, address):
         """(name, size, flags, base) if there is a type object at this address."""
@@ -250,9 +283,9 @@ class Interpreter:
 
     def check_type(self, address):
         try:
-            data = self.memory.read(address, TP_BASE + 8)
-            field = lambda offset: int.from_bytes(data[offset : offset + 8], "little")  # noqa: E731
-            meta_flags = self.memory.word(field(OB_TYPE) + TP_FLAGS)
+            data = self.memory.read(address + self.head - 8, TP_BASE + 16)
+            field = lambda offset: int.from_bytes(data[offset + 8 : offset + 16], "little")  # noqa: E731
+            meta_flags = self.memory.word(field(-8) + self.head + TP_FLAGS)
             if not (meta_flags & IS_TYPE and field(TP_FLAGS) & IS_READY and self.image.holds(field(TP_DEALLOC))):
                 return None
             name = self.memory.peek(field(TP_NAME), 64).partition(b"\0")[0]
@@ -273,7 +306,7 @@ class Interpreter:
         return None
 
     def type_of(self, address):
-        return self.name_builtin(self.memory.word(address + OB_TYPE))
+        return self.name_builtin(self.read_kind(address))
 
     def is_derived(self, address, base):
         found = self.read_type(address)
@@ -283,16 +316,16 @@ class Interpreter:
         tables = set()
         for string in self.image.find_bytes(name + b"\0"):
             for place in self.image.find_words(string):
-                found = self.read_type(place - TP_NAME)
+                found = self.read_type(place - TP_NAME - self.head)
                 if found and found[:2] == (name, self.sizes[name]):
-                    return place - TP_NAME
+                    return place - TP_NAME - self.head
                 tables.update(self.read_methods_of_spec(place, name))
         for address, data in self.memory.pieces() if tables else ():
             for table in tables:
                 for place in find_words(address, data, table):
-                    found = self.read_type(place - TP_METHODS)
+                    found = self.read_type(place - TP_METHODS - self.head)
                     if found and found[:2] == (name, self.sizes[name]):
-                        return place - TP_METHODS
+                        return place - TP_METHODS - self.head
         part = "the part of its memory that was searched" if self.memory.cut_short else "its memory"
         raise CouldNot(f"the type {name.decode()} was not found in {part}")
 
@@ -311,8 +344,10 @@ class Interpreter:
             return
 
     def is_tracked(self, address):
-        """Whether the garbage collector's list leads back here; its two low bits are flags."""
+        """Whether the garbage collector's list leads back here; its two low bits are flags. Free-threaded has a bit."""
         try:
+            if self.image.is_free_threaded:
+                return FREE_THREADED_COUNTS.unpack(self.memory.read(address, FREE_THREADED_COUNTS.size))[3] & 1 == 1
             following = self.memory.word(address - 16) & ~3
             return self.memory.word(following + 8) & ~3 == address - 16
         except Moved:
@@ -321,19 +356,21 @@ class Interpreter:
     def read_text(self, address, limit):
         """The bytes of an ASCII str or of a bytes object."""
         near = self.memory.peek(address, 256)  # most texts are short: one call instead of four
-        if len(near) < 40:
+        if len(near) < self.head + 24:
             raise Moved("memory it points at is not there")
-        kind, size, _, state = struct.unpack_from("<8xQQQQ", near)
+        kind, size, _, state = struct.unpack_from("<QQQQ", near, self.head - 8)
+        if self.image.is_free_threaded and self.image.minor >= 14:
+            state = state >> 8 << 2  # whether it is interned takes a byte there, two bits elsewhere
         found = self.read_type(kind)
         flags = found[2] if found else 0
         if size > limit or not (flags & IS_BYTES or (flags & IS_STR and state & 0x5C == 0x44)):  # 1-byte kind, ASCII
             raise Moved("its text is neither ASCII nor bytes")
         if flags & IS_BYTES:
-            start = address + 32
+            start = address + self.head + BYTES_TEXT
         elif state & 0x20:  # compact: the text follows its head
-            start = address + self.text_at
+            start = address + self.head + self.text_at
         else:
-            start = self.memory.word(address + self.text_pointer_at)
+            start = self.memory.word(address + self.head + self.text_pointer_at)
         inside = address <= start and start + size <= address + len(near)
         data = near[start - address :][:size] if inside else self.memory.read(start, size)
         if flags & IS_STR and not data.isascii():
@@ -347,9 +384,10 @@ class Interpreter:
         if count > PENDING_LIMIT_BYTES:
             raise CouldNot(f"a stream holds {count} bytes, more than are read")
         items = [address]
-        found = self.read_type(self.memory.word(address + OB_TYPE))
+        found = self.read_type(self.read_kind(address))
         if found and found[2] & IS_LIST:
-            length, items_at = self.memory.word(address + OB_SIZE), self.memory.word(address + 24)
+            body = address + self.head
+            length, items_at = self.memory.word(body), self.memory.word(body + LIST_ITEMS)
             if length > ITEMS_LIMIT:
                 raise CouldNot(f"a stream holds a list of {length} texts, more than are read")
             items = struct.unpack(f"<{length}Q", self.memory.read(items_at, 8 * length))
@@ -367,10 +405,19 @@ class Streams:
     def search(self):
         types = {self.python.find_type(TEXT), self.python.find_type(WRITER)}
         for _ in range(4):  # subclasses, and theirs
-            derived = self.search_for(types)
-            if not derived:
-                return
-            types = derived
+            types = self.search_for(types)
+            if not types:
+                break
+        if self.python.image.is_free_threaded:
+            self.drop_unreferenced()
+
+    def drop_unreferenced(self):
+        """A free-threaded build has no list of what is genuine, but of a copy inside something else nobody knows."""
+        left = self.texts | self.writers
+        for address, data in self.memory.pieces():
+            left -= {one for one in left if any(True for _ in find_words(address, data, one))}
+        self.texts -= left
+        self.writers -= left
 
     def recall(self, places):
         """Those that were found before; whether all of them still are streams."""
@@ -384,10 +431,10 @@ class Streams:
         for address, data in self.memory.pieces():
             for wanted in types:
                 for place in find_words(address, data, wanted):
-                    stream, subclass = place - OB_TYPE, place - TP_BASE
-                    if may_be_refcount(data, stream - address):
+                    stream, subclass = place + 8 - self.python.head, place - TP_BASE - self.python.head
+                    if self.python.may_live(data, stream - address):
                         self.collect(stream)
-                    if may_be_refcount(data, subclass - address) and self.python.is_derived(subclass, wanted):
+                    if self.python.may_live(data, subclass - address) and self.python.is_derived(subclass, wanted):
                         derived.add(subclass)
         return derived
 
@@ -402,17 +449,15 @@ class Streams:
 
     def read_text_fields(self, address):
         """(buffer, encoding, encoder, pending, count) of an open TextIOWrapper."""
-        count, kind, ok, detached, _, *fields = TEXT_FIELDS.unpack(self.memory.read(address, TEXT_FIELDS.size))
-        if count <= 0 or ok != 1 or detached or self.python.name_builtin(kind) != TEXT:
+        kind, (ok, detached, _, *fields) = self.python.read_body(address, TEXT_FIELDS)
+        if ok != 1 or detached or self.python.name_builtin(kind) != TEXT:
             return None
         return fields if self.python.type_of(fields[0]) in (WRITER, RANDOM, FILE) else None
 
     def read_writer_fields(self, address):
         """(descriptor, buffer, write_pos, write_end, owner, buffer_size) of an open BufferedWriter."""
-        count, kind, raw, ok, detached, _, writable, *fields = WRITER_FIELDS.unpack(
-            self.memory.read(address, WRITER_FIELDS.size)
-        )
-        if count <= 0 or ok != 1 or detached or writable != 1 or self.python.name_builtin(kind) not in (WRITER, RANDOM):
+        kind, (raw, ok, detached, _, writable, *fields) = self.python.read_body(address, WRITER_FIELDS)
+        if ok != 1 or detached or writable != 1 or self.python.name_builtin(kind) not in (WRITER, RANDOM):
             return None
         descriptor = self.read_descriptor(raw)
         return None if descriptor is None else [descriptor, *fields]
@@ -420,7 +465,7 @@ class Streams:
     def read_descriptor(self, address):
         if self.python.type_of(address) != FILE:
             return None
-        return int.from_bytes(self.memory.read(address + 16, 4), "little", signed=True)
+        return int.from_bytes(self.memory.read(address + self.python.head, 4), "little", signed=True)
 
     def keep_genuine(self, found, key):
         """Without copies: of two objects that own the same thing, the one the garbage collector knows."""
@@ -428,7 +473,16 @@ class Streams:
         owned = {found[address][key] for address in tracked}
         if any(fields[key] not in owned for fields in found.values()):
             raise Moved("it is not in the garbage collector's list (a collection may be under way)")
-        return {address: found[address] for address in sorted(tracked)}
+        return {address: found[address] for address in self.drop_equals(sorted(tracked), found, key)}
+
+    def drop_equals(self, tracked, found, key):
+        """A copy that something points at has the collector's bit of a free-threaded build, too."""
+        if not self.python.image.is_free_threaded:
+            return tracked
+        owners = {found[address][key]: address for address in tracked}
+        if any(found[address] != found[owners[found[address][key]]] for address in tracked):
+            raise Moved("two objects claim the same text, and which of them is a copy cannot be told")
+        return owners.values()
 
     def read_once(self, descriptor):
         """[(count, last bytes, encoding)] on this descriptor, one for each whose place in the order is not known."""

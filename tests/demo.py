@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.two_runtimes import Unavailable, make_environment
+from tests.two_runtimes import Environment, Unavailable, make_environment
 from tests.zoo.hang_driver import HANGS, start
 
 CLEAN, FAULT = 0, 10
@@ -43,11 +43,7 @@ class Demo:
         print(f"What the demo makes, the environment of section 1 and all cases, is in {self.directory}: temporary,")
         print("and removed at the end.")
         self.tell("1. torch and faiss-cpu, each with its own LLVM OpenMP runtime, as on a Mac: which one kills it?")
-        try:
-            two = make_environment(self.directory / "two-runtimes")
-            self.show("repro", "openmp", "--python", str(two.python), expect=FAULT)
-        except Unavailable as reason:
-            print(f"(not shown: {reason})", flush=True)
+        self.show_two_runtimes()
         self.tell("2. The same program in the environment as it was installed.")
         self.show("repro", "openmp", "--python", sys.executable, expect=CLEAN)
         self.tell("3. A trainer that runs, and whose log is empty: stuck, or only slow? And what has it said?")
@@ -57,6 +53,24 @@ class Demo:
             self.show("attach", str(trainer.pid), expect=CLEAN)
         self.tell("4. Every suspect of the incident, one change at a time, on this machine's CPU.")
         self.show("repro", "all", "--device", "cpu", "--scale", "tiny", "--python", sys.executable, expect=CLEAN)
+
+    def show_two_runtimes(self) -> None:
+        """Linux wheels bring GNU's runtime, of which two get on: each gets a copy of one that does not."""
+        try:
+            runtime, two = make_two_runtimes(self.directory / "two-runtimes")
+        except Unavailable as reason:
+            print(f"(not shown: {reason})", flush=True)
+            return
+        print(f"(Linux wheels have GNU's, which would not mind; in this copy each has {runtime} in its place.)\n")
+        self.show("repro", "openmp", "--python", str(two.python), expect=FAULT)
+
+
+def make_two_runtimes(directory: Path) -> tuple[str, Environment]:
+    """The wheel's runtime, which needs no root; the distribution's where there is no such wheel (aarch64)."""
+    try:
+        return "LLVM's as Intel builds it, of the wheel intel-openmp,", make_environment(directory, "intel")
+    except Unavailable:
+        return "LLVM's, of Debian's libomp5,", make_environment(directory, "llvm")
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""`python download_size.py EXTRA`: how much an installation of this project with that extra would download.
+"""`python download_size.py EXTRA…`: how much an installation of this project with these extras would download.
 
 Asks pip, which knows what is installed already; downloads nothing that an installation would not. Never fatal.
 """
@@ -19,9 +19,9 @@ ROOT = Path(__file__).parents[1]
 DEADLINE_S = 120
 
 
-def list_requirements(extra: str) -> list[str]:
+def list_requirements(extras: list[str]) -> list[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return [*project["dependencies"], *project["optional-dependencies"][extra]]
+    return [*project["dependencies"], *(one for extra in extras for one in project["optional-dependencies"][extra])]
 
 
 def ask_pip(requirements: list[str]) -> list[str]:
@@ -49,7 +49,7 @@ def measure(url: str) -> int:
 
 def main() -> None:
     try:
-        urls = ask_pip(list_requirements(sys.argv[1]))
+        urls = ask_pip(list_requirements(sys.argv[1:]))
         sizes = {url: measure(url) for url in urls}
     except (OSError, subprocess.SubprocessError, ValueError, TypeError, KeyError) as error:
         print(f"how much will be downloaded is not known ({type(error).__name__})")

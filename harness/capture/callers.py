@@ -2,7 +2,7 @@
 
 A call to a function that never returns (abort, __stack_chk_fail, a throw) may be the last instruction; its return
 address is then the next function's first. pystack 1.7 names the function at the return address. Only frames that call
-into a runtime library are looked up again, in the file's own symbol table.
+into a runtime library are looked up again, in the file's own symbol table; and those that no tool has named.
 """
 
 from __future__ import annotations
@@ -16,16 +16,37 @@ from pathlib import Path
 from msgspec import structs
 
 from harness.capture.files.elf import Elf
+from harness.capture.frames import clean_symbol
 from harness.evidence.crash import CrashFrame, CrashThread
 
+FRAME_TABLES = "frame tables"  # the source of frames that no tool has read: they come without names
 _NEVER_RETURN = ("libc.so", "libc-", "libstdc++", "libc++", "libgcc_s")
 
 
 def name_callers(threads: tuple[CrashThread, ...]) -> tuple[CrashThread, ...]:
-    return tuple(
-        structs.replace(thread, frames=tuple(_name_frames(thread.frames))) if thread.crashed else thread
-        for thread in threads
-    )
+    return tuple(_name_thread(thread) if thread.crashed else thread for thread in threads)
+
+
+def _name_thread(thread: CrashThread) -> CrashThread:
+    if thread.source.startswith("gdb"):  # which looks one byte before, and knows what is inlined
+        return thread
+    frames = thread.frames if thread.source.startswith(FRAME_TABLES) else tuple(_name_frames(thread.frames))
+    if FRAME_TABLES in thread.source:
+        frames = tuple(_name_unnamed(frames))
+    return structs.replace(thread, frames=frames)
+
+
+def _name_unnamed(frames: tuple[CrashFrame, ...]) -> list[CrashFrame]:
+    """The innermost is where the program was, the others are where calls return to."""
+    return [
+        structs.replace(frame, function=clean_symbol(demangle(name)))
+        if frame.function is None
+        and frame.image
+        and frame.offset
+        and (name := find_function(frame.image, int(frame.offset, 16) - (index > 0)))
+        else frame
+        for index, frame in enumerate(frames)
+    ]
 
 
 def _name_frames(frames: tuple[CrashFrame, ...]) -> list[CrashFrame]:
@@ -40,7 +61,7 @@ def _name(frame: CrashFrame) -> CrashFrame:
     if frame.image is None or frame.offset is None or Path(frame.image).name.startswith(_NEVER_RETURN):
         return frame
     name = find_function(frame.image, int(frame.offset, 16) - 1)
-    return structs.replace(frame, function=demangle(name)) if name else frame
+    return structs.replace(frame, function=clean_symbol(demangle(name))) if name else frame
 
 
 @cache

@@ -10,6 +10,7 @@ from pathlib import Path
 
 _USED = ("memory.current", "memory.usage_in_bytes")
 _LIMITS = ("memory.max", "memory.limit_in_bytes")
+_FILE_PAGES = ("inactive_file", "active_file")
 _OOM_COUNTS = ("memory.events", "memory.oom_control")
 # Version 1 says "no limit" with the greatest number of whole pages.
 _NO_LIMIT_BYTES = 1 << 62
@@ -63,6 +64,16 @@ def read_limit(group: Path) -> tuple[int, str] | None:
     """(bytes, file), or null where there is none."""
     limits = ((value, str(file)) for file, value in _read_numbers(group, _LIMITS) if value < _NO_LIMIT_BYTES)
     return next(limits, None)
+
+
+def read_bound(group: Path) -> int | None:
+    """What it uses without the pages of files, which the kernel drops before it kills anybody; with all below it."""
+    used = next((value for _, value in _read_numbers(group, _USED)), None)
+    if used is None:
+        return None
+    total = [_read_key(group, ("memory.stat",), f"total_{name}") for name in _FILE_PAGES]  # version 1
+    own = [_read_key(group, ("memory.stat",), name) for name in _FILE_PAGES]
+    return used - sum(count or 0 for count in (own if None in total else total))
 
 
 def read_members(group: Path) -> set[int] | None:

@@ -12,6 +12,7 @@ import errno
 import fcntl
 import mmap
 import os
+import signal
 import struct
 import termios
 import time
@@ -41,9 +42,14 @@ def hold_closed_descriptors() -> frozenset[int]:
 
 
 def say(sentence: str) -> None:
-    """One line of our own between the command's; stderr may be gone, and then nobody is there to read it."""
+    """One line of our own between the command's; stderr may be gone, and then nobody is there to read it.
+
+    In the background of a terminal with tostop set, it would stop the command with us.
+    """
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
     with contextlib.suppress(OSError):
         os.write(2, f"harness: {sentence}\n".encode())
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 class Channel:

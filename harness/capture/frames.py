@@ -1,6 +1,6 @@
 """The frames of a thread as tools tell them, made one: native and Python merged, placed in images, ours taken out.
 
-Pure but for one question to the target's memory (is this the signal trampoline?). Runs no tool.
+Pure but for two questions to the target's memory (the signal trampoline, the loop of the interpreter). Runs no tool.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import re
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from harness.capture.evaluating import Evaluators
 from harness.evidence.crash import CrashFrame, CrashThread, Image
 
 _C_LIBRARY = re.compile(r"(libc|libpthread|ld-linux|ld-musl|ld)[-.]")
@@ -22,8 +24,13 @@ _DECORATION = re.compile(
     r"(?:@@?[A-Za-z0-9_.]+| \[clone [^]]+\]|(?:\.(?:constprop|isra|part|cold|lto_priv|llvm|localalias)(?:\.\d+)*)+)*"
     r"(?: \(inlined\))?$"
 )
-_TRAMPOLINE = "__restore_rt"
-_TRAMPOLINES = {_TRAMPOLINE, "__restore", "__kernel_rt_sigreturn", "__default_rt_sa_restorer", "_sigtramp"}
+_NO_NAME = ("", "???")
+_NO_FILE = ("[", "linux-vdso")  # code of the kernel's, which is no image
+# What is kept of a deep stack: the recursion shows in the innermost frames, where it began in the outermost, and what
+# was asked of it where Python comes in.
+_INNERMOST, _AROUND, _OUTERMOST = 200, 20, 50
+SIGNAL_FRAME = "__restore_rt"
+_TRAMPOLINES = {SIGNAL_FRAME, "__restore", "__kernel_rt_sigreturn", "__default_rt_sa_restorer", "_sigtramp"}
 # What a trampoline is made of, the way gdb and libgcc know it: in a stripped libc it has no name.
 SIGRETURN = {
     "x86_64": bytes.fromhex("48c7c00f0000000f05"),  # mov $__NR_rt_sigreturn, %rax; syscall
@@ -59,6 +66,8 @@ class EngineThread(Struct, frozen=True):
     name: str | None
     native: tuple[NativeFrame, ...]
     python: tuple[PythonFrame, ...]
+    python_state: bool | None = None
+    holds_gil: bool | None = None
 
 
 class SpyFrame(Struct, frozen=True):
@@ -88,10 +97,20 @@ class Places:
         self._read = read
         self._code = None if read is None else SIGRETURN.get(os.uname().machine)
         self._known: dict[int, bool] = {}
+        self._evaluators = None if read is None else Evaluators(read)
+
+    @property
+    def known(self) -> bool:
+        """False: the images could not be read, and what is in none of them says nothing."""
+        return bool(self._images)
 
     def find(self, address: int) -> Image | None:
         at = bisect_right(self._bases, address) - 1
         return self._images[at] if at >= 0 and address < int(self._images[at].end, 16) else None
+
+    def evaluates(self, address: int) -> bool:
+        """Whether a frame without a name is in the interpreter's loop."""
+        return self._evaluators is not None and self._evaluators.evaluates(address, self.find(address))
 
     def holds_trampoline(self, address: int) -> bool:
         if self._read is not None and self._code is not None and address not in self._known:
@@ -117,14 +136,15 @@ def read_engine(output: bytes, places: Places, source: str) -> Iterator[tuple[Cr
     for thread in msgspec.json.decode(output, type=list[EngineThread]):
         frames, merged = merge_frames(thread, places)
         note = None if merged else f"native and Python frames of thread {thread.tid} could not be merged"
-        yield CrashThread(thread.tid, thread.name, False, frames, source), note
+        state, gil = thread.python_state, thread.holds_gil
+        yield CrashThread(thread.tid, thread.name, False, fold(frames), source, state, gil), note
 
 
 def read_spy(output: bytes, places: Places, source: str) -> Iterator[tuple[CrashThread, str | None]]:
     """What `py-spy dump --json` printed."""
     for thread in msgspec.json.decode(output, type=list[SpyThread]):
         frames = tuple(_spy_frame(frame, places) for frame in thread.frames)
-        yield CrashThread(thread.os_thread_id or 0, thread.thread_name, False, frames, source), None
+        yield CrashThread(thread.os_thread_id or 0, thread.thread_name, False, fold(frames), source), None
 
 
 def merge_frames(thread: EngineThread, places: Places) -> tuple[tuple[CrashFrame, ...], bool]:
@@ -135,16 +155,44 @@ def merge_frames(thread: EngineThread, places: Places) -> tuple[tuple[CrashFrame
     """
     runs = _split_at_entries(thread.python)
     natives = [place_native(frame, places) for frame in thread.native]
-    if len(runs) != sum(frame.evaluates for frame in thread.native):
+    evaluating = _list_evaluating(thread.native, places, len(runs))
+    if len(runs) != sum(evaluating):
         pythons = [frame for run in runs for frame in run]
         return (*reversed(natives), *reversed(pythons)), not (natives and pythons)
     merged: list[CrashFrame] = []
-    for index, (told, frame) in enumerate(zip(thread.native, natives, strict=True)):
-        if told.evaluates:
-            merged += runs.pop(0)
-        if not told.evaluates or _is_innermost(natives[index + 1 :]):
+    next_run = iter(runs)
+    for index, (evaluates, frame) in enumerate(zip(evaluating, natives, strict=True)):
+        if evaluates:
+            merged += next(next_run)
+        if not evaluates or _is_innermost(natives[index + 1 : index + 2]):
             merged.append(frame)
     return tuple(reversed(merged)), True
+
+
+def _list_evaluating(natives: Sequence[NativeFrame], places: Places, runs: int) -> list[bool]:
+    """By their names; where those are too few, also the frames that have none."""
+    found = [frame.evaluates for frame in natives]
+    if sum(found) >= runs:
+        return found
+    return [
+        known or (frame.symbol in _NO_NAME and places.evaluates(frame.address))
+        for known, frame in zip(found, natives, strict=True)
+    ]
+
+
+def fold(frames: tuple[CrashFrame, ...]) -> tuple[CrashFrame, ...]:
+    """The same stack without the inside of an endless recursion; how much is missing is told where it is missing."""
+    count = len(frames)
+    if count <= _INNERMOST + _AROUND + _OUTERMOST:
+        return frames
+    kept = {*range(_INNERMOST), *range(count - _OUTERMOST, count)}
+    python = next((index for index, frame in enumerate(frames) if frame.kind == "python"), count)
+    kept |= {*range(max(0, python - 1), min(count, python + _AROUND))}
+    order = sorted(kept)
+    return tuple(
+        structs.replace(frames[index], omitted=after - index - 1) if after - index > 1 else frames[index]
+        for index, after in zip(order, [*order[1:], count], strict=True)
+    )
 
 
 def _split_at_entries(frames: Sequence[PythonFrame]) -> list[list[CrashFrame]]:
@@ -164,10 +212,13 @@ def _is_innermost(inner: list[CrashFrame]) -> bool:
 
 def place_native(frame: NativeFrame, places: Places) -> CrashFrame:
     image = places.find(frame.address)
-    path = image.path if image else frame.image or None
     function = clean_symbol(frame.symbol)
+    path: str | None = image.path if image else frame.image
+    if image is None and (frame.image in _NO_NAME or (places.known and not frame.image.startswith(_NO_FILE))):
+        # In no image that is loaded: a tool then tells the one that is next to it, whatever that is.
+        path = function = None
     if (path is None or _is_c_library(path)) and places.holds_trampoline(frame.address):
-        function = _TRAMPOLINE
+        function = SIGNAL_FRAME
     known = frame.line > 0
     return CrashFrame(
         kind="native",
@@ -180,9 +231,10 @@ def place_native(frame: NativeFrame, places: Places) -> CrashFrame:
     )
 
 
+@lru_cache(maxsize=4096)
 def clean_symbol(symbol: str) -> str | None:
     """The function's own name: no symbol version, no mark of the compiler's copy of it, no "(inlined)"."""
-    return None if symbol in ("", "???") else _DECORATION.sub("", symbol)
+    return None if symbol in _NO_NAME else _DECORATION.sub("", symbol)
 
 
 def _spy_frame(frame: SpyFrame, places: Places) -> CrashFrame:

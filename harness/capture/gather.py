@@ -6,14 +6,16 @@ The last step of a capture: from here on nothing looks at the machine again.
 from __future__ import annotations
 
 import os
+import signal
 import sysconfig
 import time
 from pathlib import Path
 from typing import Any
 
-from harness import __version__
+from harness import __version__, native
 from harness.capture.channels import Channel
-from harness.capture.link import Report
+from harness.capture.link import Report, read_registers
+from harness.capture.processor import read_cpu
 from harness.capture.room import read_room
 from harness.capture.snapshot import complete
 from harness.capture.supervise import Supervisor
@@ -27,19 +29,17 @@ from harness.evidence.gap import Gap
 from harness.evidence.memory import Kill, Room
 from harness.evidence.transcript import read_transcript
 
-# By machine, in the order of native/crash.c (REG_* of <sys/ucontext.h>; x0-x30).
-_X86_64 = (
-    "r8 r9 r10 r11 r12 r13 r14 r15 rdi rsi rbp rbx rdx rax rcx rsp rip eflags csgsfs err trapno oldmask cr2".split()  # noqa: SIM905
-)
-_REGISTERS = {1: _X86_64, 2: [*(f"x{number}" for number in range(31)), "sp", "pc", "pstate"]}
 _LOOP = 1
+_NO_EXIT = -1  # native/harness.h, struct harness_ending
 _BY_DAEMONS = ("SIGTERM", "SIGKILL")
 
 
 def gather(supervisor: Supervisor, argv: list[str], no_link: str | None) -> model.Evidence:
     tree, channels = supervisor.tree, supervisor.channels
     reports = supervisor.link.reports if supervisor.link else []
-    peaks = {report.record.pid: report.seen.peak_rss_bytes for report in reports}
+    for report in reports:
+        supervisor.sampler.note_peak(report.record.pid, report.seen.peak_rss_bytes)
+    peaks = {pid: course.peak_rss_bytes for pid, course in supervisor.sampler.processes.items()}
     processes = tuple(_process(member, peaks.get(member.pid)) for member in tree.members.values())
     cwd, cwd_gap = _read_cwd()
     kernel, kernel_gap = read_kernel_lines(set(tree.members), tree.started_ns)
@@ -47,6 +47,7 @@ def gather(supervisor: Supervisor, argv: list[str], no_link: str | None) -> mode
     timeline, room = make_timeline(supervisor.sampler), _read_room(supervisor)
     oom_kills, oom_gap = count_oom_kills(timeline)
     python, python_gap = ask_interpreter(processes)
+    glimpses, unseen = supervisor.glimpses.collect()
     why = supervisor.killers.why_not
     sender_gap = Gap("senders of SIGKILL", why, "sudo harness run …") if why else None
     link_gap = Gap("the dying process itself", no_link, None) if no_link else None
@@ -60,6 +61,7 @@ def gather(supervisor: Supervisor, argv: list[str], no_link: str | None) -> mode
         daemon_gap,
         sender_gap,
         python_gap,
+        *_glimpse_gaps(unseen, processes),
     )
     return model.Evidence(
         harness=__version__,
@@ -72,8 +74,13 @@ def gather(supervisor: Supervisor, argv: list[str], no_link: str | None) -> mode
         duration_s=supervisor.main.ended_s or tree.now_s(),
         python=python,
         processes=processes,
+        uncaught=tuple(
+            _uncaught(record, tree.started_ns) for record in supervisor.endings if record.status == _NO_EXIT
+        ),
+        exits=tuple(_exit(record, tree.started_ns) for record in supervisor.endings if record.status != _NO_EXIT),
+        sees_births=supervisor.sees_births,
         signals=tuple(
-            model.PassedSignal(model.name_signal(signal.signo), *signal[1:]) for signal in supervisor.signals
+            model.PassedSignal(model.name_signal(arrived.signo), *arrived[1:]) for arrived in supervisor.signals
         ),
         channels=tuple(_channel(channel, tree.started_ns) for channel in channels),
         kernel=(*kernel, *daemons),
@@ -81,6 +88,7 @@ def gather(supervisor: Supervisor, argv: list[str], no_link: str | None) -> mode
         memory=read_memory(timeline),
         timeline=timeline,
         room=room,
+        glimpses=glimpses,
         kills=tuple(Kill(model.name_signal(sent.signo), *sent[1:]) for sent in supervisor.killers.sent),
         environment=read_environment(),
         script=read_scripts(processes, cwd),
@@ -88,6 +96,12 @@ def gather(supervisor: Supervisor, argv: list[str], no_link: str | None) -> mode
         gaps=tuple(gap for gap in gaps if gap is not None),
         transcripts=tuple(read_transcript(supervisor.case, channel.name, tree.started_ns) for channel in channels),
     )
+
+
+def _glimpse_gaps(unseen: dict[int, str], processes: tuple[model.Process, ...]) -> list[Gap]:
+    """Of those that SIGKILL ended: all others tell themselves where they were."""
+    killed = {process.pid for process in processes if process.ending and process.ending.signame == "SIGKILL"}
+    return [Gap(f"where process {pid} was near its limit", why) for pid, why in unseen.items() if pid in killed]
 
 
 def _ask_daemons(
@@ -109,8 +123,7 @@ def _read_cwd() -> tuple[str, Gap | None]:
         return "", Gap("working directory", "it was deleted during the run")
 
 
-def _process(member: Member, peak_in_crash: int | None) -> model.Process:
-    """Only the status of an own child comes with its peak; of others that crashed it was read while they stood."""
+def _process(member: Member, peak_rss_bytes: int | None) -> model.Process:
     status = member.wait_status
     return model.Process(
         pid=member.pid,
@@ -123,13 +136,27 @@ def _process(member: Member, peak_in_crash: int | None) -> model.Process:
         ended_s=member.ended_s,
         ending=None if status is None else model.Ending.from_wait_status(status),
         source=member.source,
-        peak_rss_bytes=peak_in_crash if member.peak_rss_bytes is None else member.peak_rss_bytes,
+        peak_rss_bytes=peak_rss_bytes or None,
+        alive_s=member.alive_s if member.told_s is None else None,
     )
+
+
+def _uncaught(record: Any, started_ns: int) -> model.Uncaught:
+    return model.Uncaught(record.pid, (record.time_ns - started_ns) / 1e9, _type(record) or "?")
+
+
+def _exit(record: Any, started_ns: int) -> model.Exit:
+    at_s = (record.time_ns - started_ns) / 1e9
+    return model.Exit(record.pid, at_s, record.status & 0xFF, bool(record.finalised), _type(record))
+
+
+def _type(record: Any) -> str | None:
+    ffi, _ = native.load()
+    return ffi.string(record.type, len(record.type)).decode("utf-8", "replace") or None
 
 
 def describe_crash(report: Report) -> Crash:
     record, seen = report.record, report.seen if report.complete else complete(report.seen)
-    names = _REGISTERS[record.machine]
     return Crash(
         pid=record.pid,
         tid=record.tid,
@@ -138,7 +165,7 @@ def describe_crash(report: Report) -> Crash:
         fault_address=hex(record.address),
         pc=hex(record.pc),
         sp=hex(record.sp),
-        registers={name: hex(record.registers[index]) for index, name in enumerate(names)},
+        registers={name: hex(value) for name, value in read_registers(record).items()},
         raw_frames=tuple(hex(record.frames[index]) for index in range(record.frame_count)),
         at_s=report.at_s,
         held_s=report.held_s,
@@ -155,6 +182,8 @@ def describe_crash(report: Report) -> Crash:
         openmp=seen.openmp,
         loop=bool(record.flags & _LOOP),
         sender_pid=record.sender or None,
+        code=report.code.hex() or None,
+        cpu=read_cpu() if record.signo == signal.SIGILL else None,
         gaps=(*seen.gaps, *_link_gaps(record)),
     )
 

@@ -1,6 +1,6 @@
 """Starts the command as it would have started without us, but for its output channels and two variables.
 
-Same process group, session, stdin, signal dispositions and mask; does not wait for it.
+Same process group, session, stdin, signal dispositions, mask and alarm; does not wait for it.
 """
 
 from __future__ import annotations
@@ -8,36 +8,29 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shlex
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from harness import native
+from harness.capture.arrivals import Given
 from harness.capture.channels import Channel
+from harness.capture.files.meant import tell_what_to_type
 from harness.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, CouldNotStart, UsageError
 
 # faulthandler's text is a source of Python frames; unbuffered output means the last words are not lost.
-ADDED_VARIABLES = {"PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1"}
+# That it was us who asked for faulthandler is known by its value (native/interpose.c); any value will do for Python.
+ADDED_VARIABLES = {"PYTHONFAULTHANDLER": "harness", "PYTHONUNBUFFERED": "1"}
 # Set when the watch really began: the link in the process stands back then (native/interpose.c).
 WATCHED = "HARNESS_WATCHED"
 # Asks the link to tell who sends SIGTERM and its like (native/leave.c).
 TELL = "HARNESS_TELL"
 # CPython ignores these for itself; the command must start with what harness was given.
-_IGNORED_BY_PYTHON = [signal.SIGPIPE, signal.SIGXFSZ]
+_IGNORED_BY_PYTHON = frozenset({signal.SIGPIPE, signal.SIGXFSZ})
 
 _SET_BY_PYTHON = ("C.UTF-8", "C.utf8", "UTF-8")
-
-_FOLLOWED = (
-    signal.SIGCHLD,
-    signal.SIGINT,
-    signal.SIGQUIT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGWINCH,
-)
 
 
 def open_processes() -> int | None:
@@ -48,52 +41,35 @@ def open_processes() -> int | None:
     return fd if fd >= 0 else None
 
 
-def open_signals() -> int:
-    """A descriptor that gives the supervisor's signals with their senders."""
-    ffi, lib = native.load()
-    fd = int(lib.harness_signals_open(ffi.new("int32_t[]", _FOLLOWED), len(_FOLLOWED)))
-    if fd < 0:
-        raise CouldNotStart(f"Signals cannot be watched: {os.strerror(-fd)}.", hint="ulimit -n")
-    return fd
-
-
-def stop_following() -> None:
-    """The command has ended: from here on a signal is meant for us."""
-    for signo in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(signo) != signal.SIG_IGN:
-            signal.signal(signo, signal.SIG_DFL)
-
-
 def find_command(argv: list[str]) -> str:
     """The path to execute, or a refusal with the status a shell would give."""
     if not argv or not argv[0]:
         raise UsageError("There is no command to run.", hint="harness run python train.py")
     word = argv[0]
-    meant = f"harness run python {' '.join(argv)}"
+    meant = f"harness run python {shlex.join(argv)}"
     found = word if "/" in word else shutil.which(word)
     if found is None or not Path(found).exists():
         what = "no such file" if "/" in word or word.endswith(".py") else "command not found"
         raise CouldNotStart(f"{word}: {what}.", hint=_what_was_meant(word, meant), exit_code=EXIT_NOT_FOUND)
     if Path(found).is_dir():
-        raise CouldNotStart(f"{word} is a directory.", hint=f"ls {word}", exit_code=EXIT_NOT_EXECUTABLE)
+        raise CouldNotStart(f"{word} is a directory.", hint=f"ls {shlex.quote(word)}", exit_code=EXIT_NOT_EXECUTABLE)
     if not os.access(found, os.X_OK):
-        hint = meant if word.endswith(".py") else f"chmod +x {word}"
+        hint = tell_what_to_type(found, argv[1:]) or f"chmod +x {shlex.quote(found)}"
         raise CouldNotStart(f"{word} is not executable.", hint=hint, exit_code=EXIT_NOT_EXECUTABLE)
     return found
 
 
 def _what_was_meant(word: str, with_python: str) -> str:
     if Path(word).is_file() and "/" not in word:
-        return with_python if word.endswith(".py") else f"harness run ./{word}"
+        return with_python if word.endswith(".py") else f"harness run ./{shlex.quote(word)}"
     if word.endswith(".py"):
         return f"harness run python /path/to/{Path(word).name}"
     if " " in word.strip():
         return f"harness run {word}"
-    return f"ls {Path(word).parent}" if "/" in word else f"command -v {word}"
+    return f"ls {shlex.quote(str(Path(word).parent))}" if "/" in word else f"command -v {word}"
 
 
-def spawn(path: str, argv: list[str], channels: list[Channel], variables: dict[str, str]) -> int:
-    actions = [(os.POSIX_SPAWN_DUP2, channel.write_end, fd) for channel in channels for fd in channel.child_fds]
+def spawn(path: str, argv: list[str], channels: list[Channel], variables: dict[str, str], given: Given) -> int:
     link = variables.get("HARNESS_LINK")
     environment = {**ADDED_VARIABLES, **_given_environment(), **variables}
     try:
@@ -102,7 +78,7 @@ def spawn(path: str, argv: list[str], channels: list[Channel], variables: dict[s
                 environment[WATCHED] = "1"
             elif link is not None:  # what is left is an outer harness's, and speaks of its link
                 environment.pop(WATCHED, None)
-            return os.posix_spawn(path, argv, environment, file_actions=actions, setsigdef=_IGNORED_BY_PYTHON)
+            return _start(path, argv, channels, environment, given)
     except OSError as error:
         failure = error
     finally:
@@ -111,6 +87,30 @@ def spawn(path: str, argv: list[str], channels: list[Channel], variables: dict[s
     for channel in channels:
         channel.wait_for_relay()  # else it may still open files in the case while that is removed
     raise _explain(failure, path, argv) from failure
+
+
+def _start(path: str, argv: list[str], channels: list[Channel], environment: dict[str, str], given: Given) -> int:
+    """As native/launch.c says."""
+    ffi, lib = native.load()
+    moves = [(channel.write_end, fd) for channel in channels for fd in channel.child_fds]
+    texts = [os.fsencode(path), *map(os.fsencode, argv)]
+    texts += [os.fsencode(f"{name}={value}") for name, value in environment.items()]
+    words = [ffi.new("char[]", text) for text in texts]  # until the end of this function
+    first_variable = 1 + len(argv)
+    own_argv = ffi.new("char *[]", [*words[1:first_variable], ffi.NULL])
+    own_environment = ffi.new("char *[]", [*words[first_variable:], ffi.NULL])
+    sources = ffi.new("int32_t[]", [source for source, _ in moves])
+    targets = ffi.new("int32_t[]", [target for _, target in moves])
+    ignored, blocked = _mask(given.ignored - _IGNORED_BY_PYTHON), _mask(given.blocked)
+    start = (words[0], own_argv, own_environment, sources, targets, ignored, blocked, len(moves), 0)
+    pid = int(lib.harness_start(ffi.new("struct harness_start *", start)))
+    if pid < 0:
+        raise OSError(-pid, os.strerror(-pid))
+    return pid
+
+
+def _mask(signos: Iterable[int]) -> int:
+    return sum(1 << signo - 1 for signo in signos)
 
 
 @contextlib.contextmanager
@@ -147,10 +147,10 @@ def _explain(error: OSError, path: str, argv: list[str]) -> CouldNotStart:
         message = f"{path} is neither a program nor a script with a #! line."
         return CouldNotStart(
             message,
-            hint=f"harness run {'python' if path.endswith('.py') else 'sh'} {' '.join(argv)}",
+            hint=tell_what_to_type(path, argv[1:]) or f"file {shlex.quote(path)}",
             exit_code=EXIT_NOT_EXECUTABLE,
         )
     if error.errno == errno.ENOENT:
         message = f"{path} exists, but the interpreter its #! line names does not."
-        return CouldNotStart(message, hint=f"head -1 {path}", exit_code=EXIT_NOT_FOUND)
+        return CouldNotStart(message, hint=f"head -1 {shlex.quote(path)}", exit_code=EXIT_NOT_FOUND)
     return CouldNotStart(f"{path} could not be started: {error.strerror}.", hint="harness doctor")

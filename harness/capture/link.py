@@ -6,11 +6,12 @@ Takes the record and the snapshot, lets go, and decides nothing. See native/cras
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness import native
@@ -20,33 +21,39 @@ from harness.evidence.case import make_private_directory
 if TYPE_CHECKING:
     from harness.capture.snapshot import Snapshot
 
-# A dying process waits 3 s for us (native/link.h); the look itself must be over before.
+# A dying process waits 3 s for us (native/link.h), counted from its fault; the look itself must be over before.
 HELD_DEADLINE_S = 2.5
 _RECEIVE_DEADLINE_S = 0.5
 # In a storm only the first crashes get a full look; each of the others would have to wait for them.
 FULL_LOOKS = 4
 _BACKLOG = 512
+LONGEST_INSTRUCTION = 15  # bytes, of x86_64
 # With one of these a core would tell little more.
+# By machine, in the order of native/crash.c (REG_* of <sys/ucontext.h>; x0-x30).
+_X86_64 = (
+    "r8 r9 r10 r11 r12 r13 r14 r15 rdi rsi rbp rbx rdx rax rcx rsp rip eflags csgsfs err trapno oldmask cr2".split()  # noqa: SIM905
+)
+_REGISTERS = {1: _X86_64, 2: [*(f"x{number}" for number in range(31)), "sp", "pc", "pstate"]}
+_MODULES = ("pystack.engine", "harness.capture.files.guards", "harness.capture.snapshot")
 STEPS_ENOUGH = frozenset({"native-all", "native"})
 
 
 class Report(NamedTuple):
-    """One crash as it was reported, and what was seen while the process stood still."""
+    """One crash as it was reported, and what was seen while the process stood still; `code`: the bytes at pc."""
 
     record: Any
     at_s: float
     held_s: float
     seen: Snapshot
     complete: bool = False
+    code: bytes = b""
 
 
 class Link:
     """Listens in a private directory; the path is what the command gets as HARNESS_LINK."""
 
-    def __init__(
-        self, prepare: Callable[[], None] = lambda: None, needs_no_core: Callable[[int], None] = lambda pid: None
-    ) -> None:
-        """`prepare` loads what will be needed after the look; `needs_no_core` is told of one that was seen well."""
+    def __init__(self, modules: Iterable[str] = (), needs_no_core: Callable[[int], None] = lambda pid: None) -> None:
+        """`modules` will be needed after the look; `needs_no_core` is told of one that was seen well."""
         self.needs_no_core = needs_no_core
         self.directory = make_private_directory("harness")
         self.path = self.directory / "link"
@@ -55,8 +62,7 @@ class Link:
         self._socket.bind(str(self.path))
         self._socket.listen(_BACKLOG)
         self.reports: list[Report] = []
-        self._ready = False
-        self._prepare = prepare
+        self._modules = iter((*_MODULES, *modules))
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -73,44 +79,53 @@ class Link:
             return None
         return connection, peer.pid
 
-    def take_report(self, connection: socket.socket, pid: int, at_s: float) -> list[int]:
+    def take_report(self, connection: socket.socket, pid: int, started_ns: int) -> list[int]:
         """Receives, looks, lets go. The process goes on when the connection closes, whatever happened here.
 
         Returns the pids of the tools that were used: they are ours, not the command's.
         """
         with contextlib.closing(connection):
             record = self.receive(connection, pid)
-            return self.look(record, at_s) if record is not None and not is_leave(record) else []
+            return self.look(record, started_ns) if record is not None and is_crash(record) else []
 
     def receive(self, connection: socket.socket, pid: int) -> Any | None:
-        """What the process says: a crash, and it waits; or who asks it to leave. Null: it is not our library."""
+        """What the process says: a crash, and it waits; who asks it to leave; how it leaves. Null: not our library."""
         record = _receive(connection)
         return record if record is not None and record.pid == pid else None
 
-    def look(self, record: Any, at_s: float) -> list[int]:
-        """At one that waits; returns the pids of the tools."""
+    def look(self, record: Any, started_ns: int) -> list[int]:
+        """At one that waits; returns the pids of the tools.
+
+        It crashed when it says so: on a loaded machine its parent may have failed before we heard of it.
+        """
+        from harness.capture.files.guards import show_guard
+        from harness.capture.frames import read_memory
         from harness.capture.snapshot import look_while_held
 
         begun, full = time.monotonic(), len(self.reports) < FULL_LOOKS
-        seen = look_while_held(record.pid, HELD_DEADLINE_S if full else 0.0, tid=record.tid)
+        code = read_memory(record.pid)(record.pc, LONGEST_INSTRUCTION)
+        deadline_s = max(0.0, HELD_DEADLINE_S - (time.monotonic_ns() - record.time_ns) / 1e9) if full else 0.0
+        seen = look_while_held(record.pid, deadline_s, tid=record.tid, registers=read_registers(record))
+        seen = seen._replace(mappings=show_guard(record.pid, seen.mappings, record.address))
         if seen.step in STEPS_ENOUGH or not full:
             self.needs_no_core(record.pid)
-        self.reports.append(Report(record, at_s, time.monotonic() - begun, seen))
+        at_s = (record.time_ns - started_ns) / 1e9
+        self.reports.append(Report(record, at_s, time.monotonic() - begun, seen, code=code))
         return [tool.pid for tool in seen.tools if tool.pid is not None]
 
     def work(self) -> bool:
         """Uses idle time; whether there is more to do.
 
         What a look needs is loaded before the first crash, so that the process stands still for less long; owners and
-        names are found while the kernel takes the dead process down, which needs 0.1 s for each GiB.
+        names are found while the kernel takes the dead process down, which needs 0.1 s for each GiB. One module at a
+        time: all of them take seconds on a loaded machine, and a dying process waits no longer than that.
         """
+        for name in self._modules:
+            with contextlib.suppress(ImportError):  # of an engine that is not installed: who asks it says so
+                importlib.import_module(name)
+            return True
         from harness.capture import snapshot
 
-        if not self._ready:
-            self._ready = True
-            snapshot.warm_engine()
-            self._prepare()
-            return True
         for index, report in enumerate(self.reports):
             if not report.complete:
                 self.reports[index] = report._replace(seen=snapshot.complete(report.seen), complete=True)
@@ -125,9 +140,25 @@ class Link:
             self.directory.rmdir()
 
 
+def read_registers(record: Any) -> dict[str, int]:
+    return {name: record.registers[index] for index, name in enumerate(_REGISTERS[record.machine])}
+
+
+def is_crash(record: Any) -> bool:
+    return _is(record, "harness_crash")
+
+
 def is_leave(record: Any) -> bool:
+    return _is(record, "harness_leave")
+
+
+def is_ending(record: Any) -> bool:
+    return _is(record, "harness_ending")
+
+
+def _is(record: Any, name: str) -> bool:
     ffi, _ = native.load()
-    return bool(ffi.typeof(record) is ffi.typeof("struct harness_leave *"))
+    return bool(ffi.typeof(record) is ffi.typeof(f"struct {name} *"))
 
 
 def _receive(connection: socket.socket) -> Any | None:
@@ -136,7 +167,7 @@ def _receive(connection: socket.socket) -> Any | None:
     connection.settimeout(_RECEIVE_DEADLINE_S)
     head = _receive_bytes(connection, 8)
     abi, size = struct.unpack("II", head) if len(head) == 8 else (0, 0)
-    for name in ("struct harness_crash", "struct harness_leave"):
+    for name in ("struct harness_crash", "struct harness_leave", "struct harness_ending"):
         if (abi, size) == (lib.HARNESS_ABI, ffi.sizeof(name)):
             data = head + _receive_bytes(connection, size - len(head))
             if len(data) == size:

@@ -40,6 +40,8 @@ def _describe(thread: Any) -> dict[str, Any]:
     return {
         "tid": thread.tid,
         "name": thread.name,
+        "python_state": version is not None,
+        "holds_gil": _tell_gil(thread.holds_the_gil),
         "native": [
             {
                 "address": frame.address,
@@ -62,6 +64,11 @@ def _describe(thread: Any) -> dict[str, Any]:
             for frame in thread.all_frames
         ],
     }
+
+
+def _tell_gil(told: int) -> bool | None:
+    """Null: the engine does not know."""
+    return None if told < 0 else told > 0
 
 
 def print_threads(pid: int, mode: str, deadline_s: float) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from harness.capture import cgroup
+from harness.capture.courses import PSS_EVERY_S, GroupCourse, ProcessCourse
 from harness.capture.series import Series
 from harness.capture.tree import read_file
 
@@ -25,12 +26,10 @@ _FASTEST_S, _SLOWEST_S = 0.02, 5.0
 # A change of the total by this share is growth (or its end), and worth a closer look.
 _CHANGE = 0.02
 _TIGHT_S = 0.25  # when a limit is near
-_TIGHT = 0.9
 # Processes come and go for a week: the series of the smallest ones that have ended are dropped.
 _MOST_PROCESSES = 256
-_PROCESS_POINTS = 128
 # Counting shared pages walks the page tables: about 10 ms for each GiB, with the process's map locked.
-_FIRST_PSS_S, _PSS_EVERY_S, _PSS_SHARE, _PSS_MOST_BYTES = 5.0, 60.0, 0.0005, 16 << 30
+_FIRST_PSS_S, _PSS_SHARE, _PSS_MOST_BYTES = 5.0, 0.0005, 16 << 30
 _GROUPS_EVERY, _YOUNG = 16, 4  # samples; a process seldom moves to another control group, but for its first moments
 _NAMES = {
     b"cpu time": "RLIMIT_CPU",
@@ -42,57 +41,7 @@ _NAMES = {
     b"address space": "RLIMIT_AS",
     b"locked memory": "RLIMIT_MEMLOCK",
 }
-_UTIME, _STIME = 11, 12  # fields of /proc/PID/stat after the name
-
-
-class ProcessCourse:
-    """What was seen of one process."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self.rss, self.swap, self.threads, self.fds, self.pss = (Series(_PROCESS_POINTS) for _ in range(5))
-        self.peak_rss_bytes = self.peak_vsize_bytes = self.data_bytes = 0
-        self.cpu_s: float | None = None
-        self.limits: dict[str, tuple[int | None, int | None]] = {}
-        self.groups: tuple[str, ...] = ()
-        self.samples = 0
-        self.shared_s = -_PSS_EVERY_S
-        self.ended = False
-
-
-class GroupCourse:
-    """What was seen of one memory control group."""
-
-    def __init__(self, path: Path, now_s: float) -> None:
-        self.path = path
-        self.used = Series()
-        self.limit = cgroup.read_limit(path)
-        self._used_file, self._count_file = cgroup.used_file(path), cgroup.count_file(path)
-        self.count = self._read_count()
-        self.seen_s = now_s
-        self.kills: list[tuple[float, float, int]] = []
-        self.others: int | None = None
-
-    def sample(self, now_s: float) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            self.used.add(now_s, int(read_file(self._used_file)))
-        self.count_kills(now_s)
-
-    def _read_count(self) -> int | None:
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            return int((b"\n" + read_file(self._count_file)).partition(b"\noom_kill ")[2].split(None, 1)[0])
-        return None
-
-    def count_kills(self, now_s: float) -> None:
-        count = self._read_count()
-        if count is not None and self.count is not None and count > self.count:
-            self.kills.append((self.seen_s, now_s, count - self.count))
-        if count is not None:
-            self.count = count
-        self.seen_s = now_s
-
-    def is_tight(self) -> bool:
-        return self.limit is not None and (self.used.last or 0) > _TIGHT * self.limit[0]
+_COLLECTED_FAULTS, _UTIME, _STIME = 8, 11, 12  # fields of /proc/PID/stat after the name
 
 
 class Sampler:
@@ -143,15 +92,17 @@ class Sampler:
             self._count_others()
         self._forget_small(living)
         cost_s = time.thread_time() - begun
-        self._plan(total, before, cost_s)
+        self._plan(total, before, cost_s, living)
         if now_s >= self._next_pss_s:
             self._sample_shared(living, now_s)  # has a budget of its own, else it would be followed by silence
         self.spent_s += time.thread_time() - begun
 
-    def _plan(self, total: int, before: int | None, cost_s: float) -> None:
+    def _plan(self, total: int, before: int | None, cost_s: float, living: set[int]) -> None:
         changed = before is None or abs(total - before) > _CHANGE * max(total, before)
         wanted_s = self._interval_s / 2 if changed else self._interval_s * 1.5
-        slowest_s = _TIGHT_S if any(group.is_tight() for group in self.groups.values()) else _SLOWEST_S
+        processes = (self.processes[pid] for pid in living & self.processes.keys())
+        tight = any(one.is_tight() for one in self.groups.values()) or any(one.is_tight() for one in processes)
+        slowest_s = _TIGHT_S if tight else _SLOWEST_S
         self._interval_s = min(slowest_s, max(_FASTEST_S, wanted_s))
         now = time.monotonic()
         self._credit_s = min(_MOST_CREDIT_S, self._credit_s + (now - self._planned) * _SHARE) - cost_s
@@ -174,6 +125,7 @@ class Sampler:
         course.swap.add(now_s, _find(status, b"\nVmSwap:") << 10)
         course.threads.add(now_s, _find(status, b"\nThreads:"))
         course.peak_rss_bytes = max(course.peak_rss_bytes, _find(status, b"\nVmHWM:") << 10)
+        course.vsize_bytes = _find(status, b"\nVmSize:") << 10
         course.peak_vsize_bytes = max(course.peak_vsize_bytes, _find(status, b"\nVmPeak:") << 10)
         course.data_bytes = max(course.data_bytes, _find(status, b"\nVmData:") << 10)
         with contextlib.suppress(OSError):
@@ -195,7 +147,10 @@ class Sampler:
                     course.limits[known] = (_number(words[0]), _number(words[1]))
 
     def note_end(self, pid: int) -> None:
-        """It has ended, and maybe nobody has collected it yet: its limits and its CPU time can still be read."""
+        """It has ended, and maybe nobody has collected it yet: its limits and its CPU time can still be read.
+
+        Page faults of the children that it had collected tell whether there were any: no process runs without some.
+        """
         now_s = self.now_s()
         for group in self.groups.values():
             group.count_kills(now_s)
@@ -204,13 +159,34 @@ class Sampler:
             fields = read_file(f"{self._proc}/{pid}/stat").rpartition(b")")[2].split()
             ticks = int(fields[_UTIME]) + int(fields[_STIME])
             self.processes[pid].cpu_s = ticks / os.sysconf("SC_CLK_TCK")
+            self.processes[pid].has_collected = int(fields[_COLLECTED_FAULTS]) > 0
         self.processes[pid].ended = True
 
-    def note_usage(self, pid: int, cpu_s: float, peak_rss_bytes: int) -> None:
-        """What the kernel told when it was collected: exact."""
+    def note_usage(self, pid: int, cpu_s: float, most_rss_bytes: int, floor_bytes: int | None) -> None:
+        """What the kernel told when it was collected: of it and of all that it had collected itself (man 2 getrusage).
+
+        What it had before it started its program counts too: `floor_bytes`, what its parent had at most; null: unknown.
+        Above that, the number is its own if it had collected nobody.
+        """
         course = self.processes.setdefault(pid, ProcessCourse(pid))
-        course.cpu_s, course.ended = cpu_s, True
-        course.peak_rss_bytes = max(course.peak_rss_bytes, peak_rss_bytes)
+        course.ended = True
+        course.cpu_s = cpu_s if course.cpu_s is None else course.cpu_s
+        if floor_bytes is not None and most_rss_bytes > floor_bytes and course.has_collected is False:
+            course.peak_rss_bytes = max(course.peak_rss_bytes, most_rss_bytes)
+        elif floor_bytes is None or most_rss_bytes > floor_bytes:
+            course.most_rss_bytes = most_rss_bytes
+
+    def note_children(self, pid: int, seen: bool) -> None:
+        """Where the kernel did not tell whether it had collected any: whether any were seen."""
+        course = self.processes.setdefault(pid, ProcessCourse(pid))
+        if course.has_collected is None:
+            course.has_collected = seen
+
+    def note_peak(self, pid: int, peak_rss_bytes: int | None) -> None:
+        """Read when it stood still in its own death: nothing was added to it."""
+        if peak_rss_bytes is not None:
+            course = self.processes.setdefault(pid, ProcessCourse(pid))
+            course.peak_rss_bytes, course.most_rss_bytes = max(course.peak_rss_bytes, peak_rss_bytes), None
 
     def finish(self) -> None:
         """The last look at the groups, when the command has ended."""
@@ -262,7 +238,7 @@ class Sampler:
         courses = [self.processes[pid] for pid in living & self.processes.keys()]
         due = [course for course in courses if course.rss.last and course.rss.last < _PSS_MOST_BYTES]
         course = min(due, key=lambda course: course.shared_s, default=None)
-        if course is None or now_s < course.shared_s + _PSS_EVERY_S:
+        if course is None or now_s < course.shared_s + PSS_EVERY_S:
             return
         begun, course.shared_s = time.thread_time(), now_s
         with contextlib.suppress(OSError, ValueError, IndexError):

@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from harness.capture.callers import name_callers
+from harness.capture.chain import OwnFrames
 from harness.capture.files.images import PYTHON_FILE, Row, list_images, list_mappings, read_maps
 from harness.capture.files.owners import find_owners, find_site_packages
+from harness.capture.frames import read_memory
+from harness.capture.gdb_stacks import GDB, INSTALL, lacks_gdb
 from harness.capture.openmp.live import complete as complete_census
 from harness.capture.openmp.sighting import Sighting
 from harness.capture.openmp.sighting import look_while_held as look_at_openmp
-from harness.capture.pystack_engine import warm_engine as warm_engine
-from harness.capture.stacks import take_stacks, use_waiting_time
+from harness.capture.stacks import DEEP_LADDER, take_stacks, use_waiting_time
 from harness.evidence.crash import CrashThread, Image, Mapping, Step, ToolRun
 from harness.evidence.gap import Gap
 from harness.evidence.openmp import Census
@@ -63,10 +65,12 @@ def take_snapshot(pid: int, deadline_s: float, *, tid: int | None = None) -> Sna
     return complete(look_while_held(pid, deadline_s, tid=tid))
 
 
-def look_while_held(pid: int, deadline_s: float, *, tid: int | None = None) -> Snapshot:
+def look_while_held(
+    pid: int, deadline_s: float, *, tid: int | None = None, registers: dict[str, int] | None = None
+) -> Snapshot:
     """The files of /proc first, which take milliseconds, then the stacks. With no time (0) only the former.
 
-    `tid` is the thread that crashed: a tool that does not show it is not enough.
+    `tid` is the thread that crashed: a tool that does not show it is not enough. `registers`: its own, at the fault.
     """
     begun = time.monotonic()
     gaps: list[Gap] = []
@@ -77,12 +81,15 @@ def look_while_held(pid: int, deadline_s: float, *, tid: int | None = None) -> S
     images = list_images(rows)
     sighting = look_at_openmp(pid, rows)
     named: list[tuple[Image, ...]] = []  # found while we wait for the first tool
-    ladder = use_waiting_time(lambda: named.append(_seek_owners(gaps, images, executable)))
+    python = find_python(executable, images)
+    shm_free_bytes = _guard(gaps, "room in /dev/shm", lambda: read_shm_free(pid), None)
+    own = OwnFrames(tid, registers or {}, rows, images, read_memory(pid))
+    ladder = DEEP_LADDER if own.deep else use_waiting_time(lambda: named.append(_seek_owners(gaps, images, executable)))
     stacks: tuple[Step, tuple[CrashThread, ...], tuple[ToolRun, ...]] = ("none", (), ())
     left_s = deadline_s - (time.monotonic() - begun)
     if left_s > 0:
-        stacks = take_stacks(pid, find_python(executable, images), left_s, tid=tid, ladder=ladder)
-    step, threads, tools = stacks
+        stacks = take_stacks(pid, python, left_s, tid=tid, ladder=ladder if python else (*ladder, GDB))
+    step, threads, tools = own.join(*stacks)
     return Snapshot(
         pid=pid,
         step=step,
@@ -94,10 +101,10 @@ def look_while_held(pid: int, deadline_s: float, *, tid: int | None = None) -> S
         rss_bytes=status.rss_bytes,
         peak_rss_bytes=status.peak_rss_bytes,
         threads_total=status.threads_total,
-        shm_free_bytes=_guard(gaps, "room in /dev/shm", lambda: read_shm_free(pid), None),
+        shm_free_bytes=shm_free_bytes,
         executable=executable,
         packages={},
-        gaps=(*gaps, *stack_gaps(step, tools)),
+        gaps=(*gaps, *stack_gaps(step, tools), *own.gaps(threads)),
         seconds=time.monotonic() - begun,
         sighting=sighting,
         owners_sought=bool(named),
@@ -183,12 +190,16 @@ def _read_kib(field: str) -> int | None:
 def stack_gaps(step: Step, tools: tuple[ToolRun, ...]) -> list[Gap]:
     if step == "native-all":
         return []
+    by_gdb = tuple(run for run in tools if run.tool.startswith("gdb"))
     what = {
-        "native": "native threads that Python does not know",
+        "native": "Python frames among the native ones" if by_gdb else "native threads that Python does not know",
         "python": "native frames",
-    }.get(step, "native and Python stacks")
-    why = "; ".join(f"{run.tool}: {_last_line(run.error)}" for run in tools if run.error) or "not looked for"
-    return [Gap(what, why)]
+    }.get(step, "native stacks" if by_gdb else "native and Python stacks")
+    told = tools if step == "native" else by_gdb or tools  # without a Python what pystack says is no news
+    words = [f"{run.tool}: {_last_line(run.error)}" for run in told if run.error]
+    words += ["gdb, which read this stack, does not know them"] if step == "native" and by_gdb else []
+    why = "; ".join(words) or "not looked for"
+    return [Gap(what, why, INSTALL if lacks_gdb(tools) else None)]
 
 
 def _last_line(words: str) -> str:

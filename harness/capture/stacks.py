@@ -26,11 +26,13 @@ import msgspec
 from harness import native
 from harness.capture.files.images import read_images
 from harness.capture.frames import Places, read_engine, read_memory, read_spy, strip_own_frames
+from harness.capture.own_stacks import read_own
 from harness.capture.pystack_engine import print_threads
 from harness.evidence.crash import CrashThread, Image, Step, ToolRun
 
 _MOST_WORDS = 2000
 _NO_ANSWER, _DIED = "no answer within", "died of"
+_OVERSLEPT = f"{_DIED} SIGALRM"  # which pystack's copy of us sets itself, as its deadline
 # A tool that was killed may leave a child of its own that holds the pipe.
 _AFTERMATH_S = 0.2
 _ENOUGH_TO_TRY_S = 0.02
@@ -79,7 +81,7 @@ def _nothing() -> None:
 
 
 def _pystack(pid: int, mode: str, deadline_s: float, meanwhile: Callable[[], None] = _nothing) -> Said:
-    reporting = {"native-all": "ALL", "native": "PYTHON"}[mode]
+    reporting = {"native-all": "ALL", "native": "PYTHON", "": "OFF"}[mode]
     return fork_tool(lambda: print_threads(pid, reporting, deadline_s), deadline_s, meanwhile)
 
 
@@ -88,12 +90,19 @@ def _py_spy(pid: int, mode: str, deadline_s: float) -> Said:
     return run_tool(command, deadline_s)
 
 
+def _own(pid: int, mode: str, deadline_s: float) -> Said:
+    return Said(*read_own(pid, deadline_s, outer_tids(pid)))
+
+
 LADDER = (
     Rung("pystack", "native-all", "native-all", _pystack, read_engine),
     Rung("pystack", "native", "native", _pystack, read_engine),
     Rung("py-spy", "native", "native", _py_spy, read_spy),
     Rung("py-spy", "", "python", _py_spy, read_spy),
+    Rung("own reader", "", "python", _own, read_spy),
 )
+# An unwinder would follow an endless recursion to its end; what Python runs can be read without one.
+DEEP_LADDER = (Rung("pystack", "", "python", _pystack, read_engine), *LADDER[-2:])
 
 
 def use_waiting_time(meanwhile: Callable[[], None]) -> Sequence[Rung]:
@@ -112,13 +121,15 @@ def take_stacks(
 ) -> tuple[Step, tuple[CrashThread, ...], tuple[ToolRun, ...]]:
     """The first rung that shows thread `tid` (any thread, when null) wins; else the first that showed anything.
 
-    `python` is the target's interpreter; when null, only the engine that finds one by itself is asked.
+    `python` is the target's interpreter; when null, only the engine that finds one by itself is asked, and gdb.
     """
     look = _Look(pid, tid, own_library, time.monotonic() + deadline_s)
     best: tuple[Step, tuple[CrashThread, ...]] = ("none", ())
     present = [rung for rung in ladder if rung.engine != "pystack" or has_pystack()]
-    for rung in present if python else present[:1]:
-        threads = look.climb(rung, last=rung is ladder[-1])
+    if not python:
+        present = [rung for rung in present if rung is present[0] or rung.engine == "gdb"]
+    for rung in present:
+        threads = look.climb(rung, last=rung is present[-1])
         if look.shows_crash(threads):
             return rung.step, threads, tuple(look.tools)
         if not best[1] and any(thread.frames for thread in threads):
@@ -274,8 +285,8 @@ def _ends_within(pid: int, deadline_s: float) -> bool:
 
 
 def broke_down(tool: ToolRun) -> bool:
-    """It was killed or died, as over an endless recursion; not: it was refused."""
-    return tool.error is not None and tool.error.startswith((_NO_ANSWER, _DIED))
+    """It died, as over an endless recursion. One that was only late, on a machine under load, may manage with time."""
+    return tool.error is not None and tool.error.startswith(_DIED) and not tool.error.startswith(_OVERSLEPT)
 
 
 def _kill(tool: subprocess.Popen[bytes]) -> bytes:

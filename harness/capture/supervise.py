@@ -6,24 +6,29 @@ while it loads, the command already runs, and a child that dies meanwhile would 
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import os
+import resource
 import select
 import signal
 import sys
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from harness import native
 from harness.capture.alive.looker import Look, Looker
 from harness.capture.alive.quitting import ignores_quit, pass_quit_on
 from harness.capture.alive.standstill import Standstill
+from harness.capture.arrivals import Arrivals, Arrived, Record, send
 from harness.capture.channels import Channel, say
+from harness.capture.glimpse import Glimpses
 from harness.capture.killers import Killers
-from harness.capture.link import FULL_LOOKS, HELD_DEADLINE_S, Link, is_leave
+from harness.capture.link import FULL_LOOKS, HELD_DEADLINE_S, Link, is_ending, is_leave
+from harness.capture.pressure import Pressure
 from harness.capture.sampler import Sampler
-from harness.capture.tree import Member, Tree, note_cwd, read_argv, read_fate
+from harness.capture.tree import Member, Tree, note_cwd, read_fate
 from harness.evidence.senders import ON_STALL_TERM
 
 # A scan costs what it costs on this machine; it may use this share of one core, and need not be more frequent.
@@ -36,6 +41,7 @@ _UNHEARD_S = 3.0
 # Nothing is prepared for a command that is over by then.
 _SHORT_LIVED_S = 1.0
 _MOST_EVENTS = 256
+_MOST_ENDINGS = 2000
 _TWICE_S = 2.0
 # After a crash was reported: how long its end is looked for, and how often.
 _FALL_S = 1.0
@@ -55,7 +61,14 @@ CRASHES = frozenset(
 )
 _CORE_DUMPED = 0x80  # man 2 wait, WCOREDUMP
 _EXEC = -1  # native/harness.h
-_SIGNAL_RECORD = "struct harness_signal"
+_STOPS = frozenset({signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
+# What the kernel sends to us means a whole group, which has the command in it, or our own children and CPU time.
+_NOT_FOR_COMMAND = _STOPS | {signal.SIGINT, signal.SIGQUIT, signal.SIGCHLD, signal.SIGXCPU}
+# A terminal that goes away tells the session leader only (Linux, __tty_hangup): without us the command.
+_HANGUP = frozenset({signal.SIGHUP, signal.SIGCONT})
+_MOST_ARRIVALS = 1000
+# How long after Ctrl-Z it may still stop because of it, and we with it.
+_STOP_S = 5.0
 
 
 class Arrival(NamedTuple):
@@ -86,23 +99,30 @@ class Supervisor:
         channels: list[Channel],
         case: Path,
         started_ns: int,
-        signals_fd: int,
+        arrivals: Arrivals,
         processes_fd: int | None,
         link: Link | None,
     ) -> None:
         self.channels = channels
         self.case = case
-        self.signals: list[Arrival] = []
+        self.signals: collections.deque[Arrival] = collections.deque(maxlen=_MOST_ARRIVALS)
+        self.endings: list[Any] = []
+        self._rank_failed = False
         self.lost_relays: list[tuple[Channel, int]] = []
         self.tree = Tree(started_ns, not_ours={channel.relay_pid for channel in channels})
         self.main = self.tree.add(pid, os.getpid())
         self.sampler = Sampler(started_ns, self.tree.not_ours)
+        self.glimpses = Glimpses(self.tree)
+        self._pressure = Pressure()
         self.killers = Killers(self.tree.members, started_ns)
-        self._signals_fd = signals_fd
+        self._arrivals = arrivals
+        self._stops_until = 0.0
+        if arrivals.stand_in.pid is not None:
+            self.tree.hide(arrivals.stand_in.pid)
         self._processes_fd = processes_fd
         self.link = link
         self._poll = select.poll()
-        self._poll.register(signals_fd, select.POLLIN)
+        self._poll.register(arrivals.fd, select.POLLIN)
         if processes_fd is not None:
             self._poll.register(processes_fd, select.POLLIN)
         if link is not None:
@@ -123,6 +143,7 @@ class Supervisor:
         self._quit_looks = False
         self._quit_at = -_TWICE_S
         self._falls_until = 0.0
+        self._asked_s = 0.0
         self.is_collected = False
 
     def _watch_exit(self, member: Member) -> None:
@@ -146,13 +167,15 @@ class Supervisor:
             if self.main.wait_status is not None:
                 self._handle_events(0.0)
                 self.sampler.finish()
+                self.glimpses.end()
                 code = os.waitstatus_to_exitcode(self.main.wait_status)
                 return code if code >= 0 else 128 - code
             self._say_if_unheard()
             if self._standstill is not None and self._standstill.is_due():
                 self._check_standstill(self._standstill)
+            self.glimpses.tend()
             if time.monotonic() >= self.sampler.due:
-                self.sampler.sample(self._living())
+                self._sample()
             if time.monotonic() >= next_scan:
                 self._scan()
                 next_scan = time.monotonic() + self._scan_interval_s
@@ -164,7 +187,8 @@ class Supervisor:
         if now < self._falls_until:
             return _FALL_LOOK_S
         still = next_scan if self._standstill is None else self._standstill.due
-        return max(0.0, min(next_scan, self.sampler.due, still) - now)
+        arrival = next_scan if self._arrivals.due is None else self._arrivals.due
+        return max(0.0, min(next_scan, self.sampler.due, still, arrival, self.glimpses.due) - now)
 
     def _see_fate(self) -> None:
         """A crash that was reported need not wait for the kernel to free gigabytes, if nothing else can have a say."""
@@ -179,6 +203,12 @@ class Supervisor:
             self.tree.mark_ended(self.main, status, "wait status")
         else:
             self._falls_until = 0.0
+
+    def _sample(self) -> None:
+        living = self._living()
+        self.sampler.sample(living)
+        for near in self._pressure.check(self.sampler, living):
+            self.glimpses.take(near.pids, near.why, "memory")
 
     def collect(self) -> None:
         """Returns when the command is gone with all it held: memory, ports, locks."""
@@ -222,7 +252,8 @@ class Supervisor:
             say(f"It moves again, after {quiet_s:.0f} s.")  # while the look was being told
         elif self._ends_stalled:
             say(f"SIGTERM goes to pid {self.main.pid}, as --on-stall term says.")
-            self._note_signal(signal.SIGTERM, os.getpid(), os.getuid(), ON_STALL_TERM, passed_on=True)
+            own = Record(signal.SIGTERM, 0, os.getpid(), os.getuid(), 0, time.monotonic_ns())
+            self._note_signal(own, ON_STALL_TERM, passed_on=True)
 
     def end_look(self) -> None:
         """One that is under way when the command has ended."""
@@ -246,10 +277,11 @@ class Supervisor:
 
     def _handle_events(self, timeout_s: float) -> bool:
         """Whether there were any."""
+        asked_s, self._asked_s = self._asked_s, self.tree.now_s()
         events = self._poll.poll(timeout_s * 1000)
         for fd, _ in events:
-            if fd == self._signals_fd:
-                self._read_signals()
+            if fd == self._arrivals.fd:
+                self._arrivals.read()
             elif fd == self._processes_fd:
                 self._read_processes(fd)
             elif fd == self.killers.fd:
@@ -259,7 +291,8 @@ class Supervisor:
             else:
                 self._poll.unregister(fd)
                 self.sampler.note_end(self.tree.by_pidfd[fd].pid)
-                self.tree.note_exit(fd)
+                self.tree.note_exit(fd, asked_s)
+        self._take_signals()
         return bool(events)
 
     def _take_reports(self, link: Link) -> None:
@@ -271,16 +304,28 @@ class Supervisor:
             record = link.receive(connection, pid) if pid in self.tree.members else None
             if record is not None and is_leave(record):
                 self.killers.note_leave(record, self.tree.now_s())
+            elif record is not None and is_ending(record):
+                self._note_ending(record)
             elif record is not None:
                 self.end_look()  # it may hold the very process
                 note_cwd(self.tree.members[pid])
                 if pid == self.main.pid:
                     self._falls_until = time.monotonic() + HELD_DEADLINE_S + _FALL_S
-                for tool in link.look(record, self.tree.now_s()):
+                for tool in link.look(record, self.tree.started_ns):
                     self.tree.hide(tool)
                 self._has_work = True
                 self._prevent_more_cores(link)
             connection.close()
+
+    def _note_ending(self, record: Any) -> None:
+        """Where the other ranks are when the first one fails is known only now: a launcher is about to end them."""
+        if len(self.endings) < _MOST_ENDINGS or record.pid == self.main.pid:
+            self.endings.append(record)
+        rank = self.tree.members[record.pid].rank
+        if rank is not None and not self._rank_failed:
+            self._rank_failed = True
+            others = [pid for pid in self._living() if self.tree.members[pid].rank not in (None, rank)]
+            self.glimpses.take(others, f"rank {rank} failed")
 
     def _prevent_more_cores(self, link: Link) -> None:
         """In a storm the first ones tell what there is to tell; hundreds of cores would fill the disk."""
@@ -303,40 +348,53 @@ class Supervisor:
             elif member := self.tree.note_birth(event.pid, event.ppid):
                 self._watch_exit(member)
 
-    def _read_signals(self) -> None:
-        ffi, _ = native.load()
-        size = ffi.sizeof(_SIGNAL_RECORD)
-        data = os.read(self._signals_fd, 64 * size)
-        for start in range(0, len(data), size):
-            record = ffi.from_buffer(f"{_SIGNAL_RECORD} *", data[start : start + size])
+    def _take_signals(self) -> None:
+        for arrived in self._arrivals.take():
+            record = arrived.record
             if record.signo == signal.SIGWINCH:
-                self._pass_window_size()
+                self._pass_window_size(arrived)
             elif record.signo == signal.SIGQUIT and record.code > 0 and self._quit_looks and self._looker is not None:
                 self._take_quit_key(self._looker)
-            elif record.signo != signal.SIGCHLD:
-                self._pass_signal(record.signo, record.code, record.pid, record.uid)
+            else:
+                self._pass_signal(arrived)
+        if time.monotonic() < self._stops_until:
+            self._stop_with_command()
 
-    def _pass_window_size(self) -> None:
+    def _pass_window_size(self, arrived: Arrived) -> None:
         for channel in self.channels:
             channel.copy_window_size()
-        self._send(signal.SIGWINCH)  # the command may have asked for the size before we had set it
+        if not arrived.shared or any(channel.kind == "terminal" for channel in self.channels):
+            self._send(arrived.record)  # it may have asked for the size before we had set it
 
-    def _pass_signal(self, signo: int, code: int, sender: int, uid: int) -> None:
-        """The terminal signals the whole group, and so does a member of the tree that signals its group.
+    def _pass_signal(self, arrived: Arrived) -> None:
+        """Unless the command has got it already, as one of the group. A member of the tree does not mean itself."""
+        record = arrived.record
+        if record.signo in _STOPS or record.signo == signal.SIGCONT:
+            self._stops_until = time.monotonic() + _STOP_S if record.signo in _STOPS else 0.0
+        if arrived.shared or record.pid in self.tree.members:
+            pass_on = False
+        elif record.signo in _HANGUP and record.code > 0:
+            pass_on = os.getsid(0) == os.getpid()
+        else:
+            pass_on = record.code <= 0 or record.signo not in _NOT_FOR_COMMAND
+        self._note_signal(record, arrived.words, passed_on=pass_on)
 
-        But a terminal that goes away tells the session leader only (Linux, __tty_hangup): without us the command.
+    def _note_signal(self, record: Record, words: str, *, passed_on: bool) -> None:
+        passed_on = passed_on and self._send(record)
+        at_s = (record.time_ns - self.tree.started_ns) / 1e9
+        self.signals.append(Arrival(record.signo, at_s, record.sender, record.uid, words, passed_on))
+        if passed_on and record.signo == signal.SIGTERM:
+            self._unheard_at = time.monotonic() + _UNHEARD_S
+
+    def _stop_with_command(self) -> None:
+        """Once it has stopped: whoever waits for us, as a shell does, is to see that. It may not want to stop.
+
+        Only if we were told to as well: who stops the command alone will continue the command alone.
         """
-        hangup = signo == signal.SIGHUP and os.getsid(0) == os.getpid()
-        pass_on = (code <= 0 or hangup) and sender not in self.tree.members
-        argv = " ".join(read_argv(sender)) if sender else "the kernel"
-        self._note_signal(signo, sender, uid, argv, passed_on=pass_on)
-
-    def _note_signal(self, signo: int, sender: int, uid: int, argv: str, *, passed_on: bool) -> None:
-        self.signals.append(Arrival(signo, self.tree.now_s(), sender, uid, argv, passed_on))
-        if passed_on:
-            self._send(signo)
-            if signo == signal.SIGTERM:
-                self._unheard_at = time.monotonic() + _UNHEARD_S
+        with contextlib.suppress(ChildProcessError, AttributeError):
+            if os.waitid(os.P_PID, self.main.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None:
+                self._stops_until = 0.0
+                native.load()[1].harness_signals_stop()
 
     def _take_quit_key(self, looker: Looker) -> None:
         """Ctrl-\\ asks for a look; twice in a row it is meant for the job, which has got it from the terminal too."""
@@ -352,18 +410,23 @@ class Supervisor:
             if member.ended_s is None and member.pidfd is not None:
                 pass_quit_on(member.pid, member.pidfd)
 
-    def _send(self, signo: int) -> None:
-        if signo == signal.SIGQUIT and self._quit_looks and ignores_quit(self.main.pid):
-            signo = signal.SIGABRT  # it would be ignored, because of us
-        if self.main.wait_status is None:  # not collected yet, so the pid is still the command's
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.main.pid, signo)
+    def _send(self, record: Record) -> bool:
+        """Whether it could: the command may be another user's (sudo), or have no room in its queue."""
+        if record.signo == signal.SIGQUIT and self._quit_looks and ignores_quit(self.main.pid):
+            record = record._replace(signo=signal.SIGABRT)  # it would be ignored, because of us
+        is_there = self.main.wait_status is None  # not collected yet, so the pid is still the command's
+        return is_there and send(self.main.pid, record)
 
     def _say_if_unheard(self) -> None:
         if self._unheard_at is not None and time.monotonic() > self._unheard_at:
             self._unheard_at = None
             pid = self.main.pid
             say(f"SIGTERM was passed on to pid {pid}, which is still running. To end it: kill -KILL {pid}")
+
+    @property
+    def sees_births(self) -> bool:
+        """Whether the kernel told of every process; else one that lived for some milliseconds may have been missed."""
+        return self._kernel_tells
 
     def saw_crash(self) -> bool:
         """Some process of the tree died of a signal that nobody sends on purpose."""
@@ -383,8 +446,13 @@ class Supervisor:
                 return
             if pid == 0:
                 return
+            if self.glimpses.note_exit(pid, status):
+                continue
             if self._looker is not None and pid == self._looker.pid:
                 self._finish_look(self._looker, status)
+                continue
+            if pid == self._arrivals.stand_in.pid:
+                self._arrivals.stand_in.end()
                 continue
             relay = next((channel for channel in self.channels if channel.relay_pid == pid), None)
             if relay:
@@ -393,8 +461,17 @@ class Supervisor:
             member = self.tree.members.get(pid) or self.tree.add(pid, os.getpid())
             self.is_collected |= member is self.main
             self.tree.mark_ended(member, status, "wait status")
-            member.peak_rss_bytes = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-            self.sampler.note_usage(pid, usage.ru_utime + usage.ru_stime, member.peak_rss_bytes)
+            self._note_usage(member, usage)
+
+    def _note_usage(self, member: Member, usage: resource.struct_rusage) -> None:
+        """What we had when we started the command counts as its own."""
+        unit_bytes = 1 if sys.platform == "darwin" else 1024
+        floor = None
+        if member is self.main:
+            floor = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit_bytes
+            self.sampler.note_children(member.pid, any(one.ppid == member.pid for one in self.tree.members.values()))
+        cpu_s = usage.ru_utime + usage.ru_stime
+        self.sampler.note_usage(member.pid, cpu_s, usage.ru_maxrss * unit_bytes, floor)
 
     def _note_end(self) -> None:
         """Of the one that is collected next: until then its limits can be read."""

@@ -46,7 +46,8 @@ def ask_interpreter(processes: Iterable[Process]) -> tuple[str | None, Gap | Non
             check=True,
             stdin=subprocess.DEVNULL,
         )
-        return str(json.loads(answer.stdout)["python"]), None
+        told = json.loads(answer.stdout)
+        return f"{told['python']}{' (free-threaded)' if told['free_threaded'] else ''}", None
     except (OSError, subprocess.SubprocessError, ValueError, KeyError) as error:
         return None, Gap(what="version of the interpreter", why=str(error), fix=f"{executable} --version")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from harness.capture.sampler import GroupCourse, ProcessCourse, Sampler
+from harness.capture.courses import GroupCourse, ProcessCourse
+from harness.capture.sampler import Sampler
 from harness.capture.series import Series
 from harness.evidence.memory import Course, GroupKills, GroupMemory, Limit, ProcessMemory, Timeline
 
@@ -36,6 +37,7 @@ def _process(course: ProcessCourse, whole: bool) -> ProcessMemory:
         fds=_course(course.fds, whole),
         pss_bytes=_course(course.pss, whole),
         peak_rss_bytes=max(course.peak_rss_bytes, course.rss.peak),
+        most_rss_bytes=course.most_rss_bytes,
         peak_vsize_bytes=course.peak_vsize_bytes,
         data_bytes=course.data_bytes,
         cpu_s=course.cpu_s,

@@ -39,11 +39,11 @@ class Member:
         self.cwd: str | None = None
         self.rank: str | None = None
         self.ended_s: float | None = None
+        self.alive_s: float | None = None
         self.wait_status: int | None = None
         self.told_s: float | None = None
         self.told_status: int | None = None
         self.source = ""
-        self.peak_rss_bytes: int | None = None
 
 
 class Tree:
@@ -127,9 +127,13 @@ class Tree:
         for member in sorted(ended, key=lambda member: member.ended_s or 0.0)[: _MOST_MEMBERS // 2]:
             del self.members[member.pid]
 
-    def note_exit(self, pidfd: int) -> None:
-        """The process behind this pidfd has ended; its own parent may or may not have collected it."""
+    def note_exit(self, pidfd: int, asked_s: float) -> None:
+        """The process behind this pidfd has ended; its own parent may or may not have collected it.
+
+        `asked_s`: when all were asked the time before, and this one lived, if it had been born.
+        """
         member = self.by_pidfd.pop(pidfd)
+        member.alive_s = max(asked_s, member.first_seen_s)
         if member.wait_status is None:
             self.mark_ended(member, *read_exit(pidfd, member.pid))
         os.close(pidfd)

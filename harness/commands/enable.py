@@ -69,7 +69,7 @@ def watch(pid: int, cases: str | None) -> None:
         while link.fileno() in ready and (accepted := link.accept()):
             connection, peer = accepted
             if peer == pid:
-                link.take_report(connection, peer, (time.monotonic_ns() - started_ns) / 1e9)
+                link.take_report(connection, peer, started_ns)
             connection.close()
         ended = pidfd in ready
     link.close()

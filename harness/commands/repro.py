@@ -6,6 +6,7 @@ Every arm is a process of its own, supervised as by `harness run`. Nothing falls
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib.util
 import itertools
 import os
@@ -81,7 +82,10 @@ def _make_plan(arguments: argparse.Namespace, known: dict[str, Reproducer]) -> P
     names = tuple(known) if _ALL in arguments.names else tuple(dict.fromkeys(arguments.names))
     for name in names:
         if name not in known:
-            raise UsageError(f"There is no reproducer {name!r}.", hint=f"harness repro {'|'.join(known)}|all")
+            near = next(iter(difflib.get_close_matches(name, known, 1)), _ALL)
+            raise UsageError(
+                f"There is no reproducer {name!r}; there are {', '.join(known)}.", hint=f"harness repro {near}"
+            )
     arms = tuple(dict.fromkeys(arguments.arms or ()))
     there = {arm for name in names for arm in known[name].arms}
     for arm in arms:

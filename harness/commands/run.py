@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +32,7 @@ def run_command(arguments: argparse.Namespace) -> int:
     closed = hold_closed_descriptors()
     argv = arguments.words[1:] if arguments.words[:1] == ["--"] else arguments.words
     if arguments.json:
-        hint = f"harness run --verdict verdict.json -- {' '.join(argv)}"
+        hint = f"harness run --verdict verdict.json -- {shlex.join(argv)}"
         raise UsageError("stdout belongs to the command, so run has no --json.", hint=hint)
     stall_after_s = _read_stall_options(arguments)
     path = find_command(argv)

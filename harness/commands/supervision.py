@@ -6,17 +6,17 @@ Prints nothing of the verdict.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from harness.capture.alive.quitting import quit_ignored
+from harness.capture.arrivals import Arrivals, Given
 from harness.capture.channels import open_channels, say, settle
 from harness.capture.cores.limits import CoreLimit, Wish
 from harness.capture.injection import link_variables, why_not
 from harness.capture.killers import kernel_tells
-from harness.capture.launch import TELL, open_processes, open_signals, spawn, stop_following
+from harness.capture.launch import TELL, open_processes, spawn
 from harness.capture.link import STEPS_ENOUGH, Link
 from harness.capture.supervise import Supervisor
 from harness.evidence import case as cases
@@ -71,14 +71,16 @@ class Supervised(NamedTuple):
         from harness.capture.stacks import broke_down
 
         reports = self.supervisor.link.reports if self.supervisor.link else []
-        # A stack that has broken the tools once would break them again.
-        seen = frozenset(
-            report.record.pid
-            for report in reports
-            if report.seen.step in STEPS_ENOUGH or any(broke_down(tool) for tool in report.seen.tools)
+        return collect_cores(
+            self.supervisor.tree,
+            self.limit,
+            self.job.case,
+            seen=frozenset(report.record.pid for report in reports if report.seen.step in STEPS_ENOUGH),
+            reported=frozenset(report.record.pid for report in reports),
+            broken=frozenset(
+                report.record.pid for report in reports if any(broke_down(tool) for tool in report.seen.tools)
+            ),
         )
-        reported = frozenset(report.record.pid for report in reports)
-        return collect_cores(self.supervisor.tree, self.limit, self.job.case, seen, reported)
 
     def drop_cores(self) -> None:
         """Those of a command that ended well: they go with the case."""
@@ -95,26 +97,32 @@ class Supervised(NamedTuple):
 
 def supervise(job: Job, prepare: Callable[[Supervisor], None]) -> Supervised:
     """Runs a command to its end. `prepare` is called as soon as it runs. Not started: the case is removed."""
+    arrivals: Arrivals | None = None
     try:
         channels = open_channels(job.closed)
         for channel in channels:
             channel.start_relay(job.case)
-        signals_fd, processes_fd = open_signals(), open_processes()
+        arrivals, processes_fd = Arrivals(job.argv), open_processes()
         limit = CoreLimit(job.core)
         link, no_link = _open_link(job, limit)
         variables = link_variables(link.path, job.inject) if link else {}
         if link and not kernel_tells():
             variables[TELL] = "1"
-        with limit.applied(), quit_ignored() if job.ignores_quit else contextlib.nullcontext():
-            pid = spawn(job.path, job.argv, channels, variables)
+        given = arrivals.given
+        if job.ignores_quit:
+            given = Given(given.ignored | {signal.SIGQUIT}, given.blocked)
+        with limit.applied():
+            pid = spawn(job.path, job.argv, channels, variables, given)
     except BaseException:
+        if arrivals is not None:
+            arrivals.close()
         cases.remove_case(job.case)
         raise
-    supervisor = Supervisor(pid, channels, job.case, job.started_ns, signals_fd, processes_fd, link)
+    supervisor = Supervisor(pid, channels, job.case, job.started_ns, arrivals, processes_fd, link)
     prepare(supervisor)
     status = supervisor.follow()
     supervisor.end_look()
-    stop_following()
+    arrivals.close()
     settle(channels, at_least_s=_LAST_WORDS_S if status and supervisor.is_collected else 0.0)
     if link:
         link.close()
@@ -126,15 +134,19 @@ def _open_link(job: Job, limit: CoreLimit) -> tuple[Link | None, str | None]:
     if job.inject == "none":
         return None, "--inject none was asked for"
     trouble = why_not(job.path)
-    return (None, trouble) if trouble else (Link(_load_words, limit.put_back), None)
+    return (None, trouble) if trouble else (Link(_list_words(), limit.put_back), None)
 
 
-def _load_words() -> None:
+def _list_words() -> Iterator[str]:
     """What judges and reports; in the time in which the command is busy, so that the answer to a crash is not late."""
-    import harness.capture.cores.collecting
-    import harness.capture.gather
-    import harness.diagnose.judge
-    import harness.report.text  # noqa: F401
+    import pkgutil
+
+    import harness.diagnose
+
+    yield "harness.capture.cores.collecting"
+    yield "harness.capture.gather"
+    yield from (module.name for module in pkgutil.iter_modules(harness.diagnose.__path__, "harness.diagnose."))
+    yield "harness.report.text"
 
 
 def judge_case(evidence: Evidence, case: Path) -> Document:

@@ -301,7 +301,7 @@ class _Watch:
 
 def _judge_memory(one: _Target) -> MemoryUse | None:
     timeline = one.timeline()
-    return None if timeline is None else judge_memory(timeline)
+    return None if timeline is None else judge_memory(timeline, alive=not one.is_gone())
 
 
 def _exit_code_of(one: _Target) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from harness.diagnose.instructions import explain_instruction
 from harness.diagnose.sicodes import REFUSED, SI_KERNEL, UNTOLD, explain_si_code, is_sent, name_si_code
 from harness.evidence.crash import Crash, Mapping
 from harness.evidence.model import name_signal
@@ -30,7 +31,7 @@ KindHint = Literal[
 Access = Literal["read", "write", "jump"]
 
 # Nothing can be mapped below vm.mmap_min_addr (65536 everywhere): an address there is a null pointer and an offset.
-_LOWEST_MAPPED = 0x10000
+LOWEST_MAPPED = 0x10000
 # A new frame touches memory at most this far below sp: what is called pushes 8 bytes, the red zone has 128, and
 # memset-like loops start at sp. A frame larger than the guard has moved sp itself below the stack.
 _NEAR_SP = 64 * 1024
@@ -95,6 +96,8 @@ def _describe_sender(crash: Crash) -> str:
 def _describe_instruction(crash: Crash, signame: str) -> str:
     """SIGILL, SIGFPE, SIGTRAP, SIGSYS: the address is that of the instruction."""
     meaning = explain_si_code(crash.signo, crash.si_code) or signame
+    if signame == "SIGILL" and (told := explain_instruction(crash)):
+        meaning = told.words
     number = crash.registers.get("rax") or crash.registers.get("x8")
     if signame == "SIGSYS" and number is not None:
         meaning = f"system call {int(number, 16)}, {meaning}"
@@ -141,7 +144,7 @@ def _describe_bus_error(crash: Crash, address: int) -> Fault:
 def _describe_segfault(crash: Crash, address: int) -> Fault:
     access = _access(crash, address)
     what = f"{_VERBS[access]} {hex(address)}"
-    if address < _LOWEST_MAPPED:
+    if address < LOWEST_MAPPED:
         return _describe_null(what, address, access)
     if stack := _overflowed_stack(crash, address):
         return Fault(f"{what}: in the guard page of the stack: stack overflow", "guard-page", stack)
@@ -150,7 +153,7 @@ def _describe_segfault(crash: Crash, address: int) -> Fault:
         return Fault(f"{what}: not a canonical address (a wild or freed pointer)", "non-canonical")
     if address >= 1 << bits:
         number = f"the number {address - _ADDRESS_SPACE} used as a pointer"
-        words = number if address >= _ADDRESS_SPACE - _LOWEST_MAPPED else "an address of the kernel (a wild pointer)"
+        words = number if address >= _ADDRESS_SPACE - LOWEST_MAPPED else "an address of the kernel (a wild pointer)"
         return Fault(f"{what}: {words}", "unmapped")
     mapping = _holding(crash, address)
     if mapping is None:

@@ -125,7 +125,6 @@ ALIVE: tuple[AliveKind, ...] = (
         "it waits for a file, a pipe, a socket or a file lock that nobody answers; which one is named",
         "Blocked on input or output: {detail}{where}",
         find_blocked_io,
-        (Remedy("Look at the other end, and set a time limit (socket.settimeout).", True, "nobody has answered"),),
     ),
     AliveKind(
         "swapping",

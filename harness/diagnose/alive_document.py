@@ -6,6 +6,7 @@ The kind is decided by the table in `alive`; here it gets its words, its process
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import PurePath
 from typing import Literal
 
@@ -34,6 +35,7 @@ from harness.diagnose.waiting import (
     tell_place,
     user_frame,
 )
+from harness.diagnose.words import name_some
 from harness.evidence.alive import Counter, LivingProcess, LivingThread, Look
 from harness.evidence.crash import CrashFrame
 from harness.evidence.gap import Gap
@@ -113,8 +115,14 @@ def _verdict(scene: Scene, kind: AliveKind, finding: Finding) -> Verdict:
             )
             for remedy in remedies
         ),
-        next=_fill(kind.next, blanks) if kind.next else None,
+        next=_next(scene, kind, finding, blanks),
     )
+
+
+def _next(scene: Scene, kind: AliveKind, finding: Finding, blanks: dict[str, str]) -> str | None:
+    if finding.ask is not None:
+        return f"harness attach {scene.look.address.replace('{pid}', str(finding.ask))}"
+    return _fill(kind.next, blanks) if kind.next and not finding.ends_itself else None
 
 
 def _name_target(look: Look, target: LivingProcess) -> Target:
@@ -124,7 +132,7 @@ def _name_target(look: Look, target: LivingProcess) -> Target:
 
 def _name_process(process: LivingProcess, thread: LivingThread | None) -> ProcessRef:
     name, tid = (name_thread(process, thread), thread.tid) if thread else (None, None)
-    return ProcessRef(process.pid, process.role, name, tid, process.host)
+    return ProcessRef(process.pid, process.role, name, tid, process.host, process.argv, process.python)
 
 
 def _blanks(scene: Scene, finding: Finding) -> dict[str, str]:
@@ -133,8 +141,8 @@ def _blanks(scene: Scene, finding: Finding) -> dict[str, str]:
         "{pid}": _address(scene.look, target if finding.process.state not in ("T", "t") else finding.process),
         "{stuck}": _address(scene.look, finding.process),
         "{for}": _longer(scene),
-        "{python}": target.argv[0] if target.argv else "python3",
-        "{command}": " ".join(target.argv) or "COMMAND",
+        "{python}": shlex.quote(target.argv[0]) if target.argv else "python3",
+        "{command}": shlex.join(target.argv) or "COMMAND",
     }
 
 
@@ -194,7 +202,7 @@ def _tell_gone(scene: Scene) -> Verdict:
         headline=f"It has ended: {ended}" if kind else f"It has ended; how was not visible ({ended})",
         component=None,
         faulting_image=None,
-        process=ProcessRef(target.pid, target.role),
+        process=ProcessRef(target.pid, target.role, argv=target.argv, python=target.python),
         python_frame=None,
         user_frame=None,
         context_frame=None,
@@ -227,7 +235,7 @@ def _hidden_movement(scene: Scene, verdict: Verdict) -> list[Gap]:
         fix = "put the loop into a function, or call harness.beat(step=…)"
         gaps.append(Gap("variables at module level", "only those of functions can be read from outside", fix))
     if files := _written_elsewhere(process):
-        names = ", ".join(f"{PurePath(one.name).name} ({one.values[-1]} bytes)" for one in files[:_MOST_FILES])
+        names = name_some([f"{PurePath(one.name).name} ({one.values[-1]} bytes)" for one in files], _MOST_FILES)
         address = _address(scene.look, process)
         fix = f"flush what is written, or look longer: harness attach {address} --for {_longer(scene)}"
         why = "only stdout and stderr are read from memory"

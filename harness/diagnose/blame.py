@@ -10,15 +10,21 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from harness.diagnose.address import describe_fault
+from harness.diagnose.damage import find_notice, lacks_gil
+from harness.diagnose.jit import JIT, is_jit, mark_jit
 from harness.diagnose.lastwords import innermost_user_frame
 from harness.diagnose.plumbing import (
+    is_exit,
     is_interpreter,
     is_ours,
     is_plumbing,
+    is_trampoline,
     plain_function,
     shorten_function,
     symbol_of,
 )
+from harness.diagnose.recursion import find_recurring
 from harness.diagnose.signature import sign_stack
 from harness.diagnose.verdict import Component, Frame
 from harness.evidence.crash import Crash, CrashFrame, CrashThread, Image
@@ -36,7 +42,8 @@ class Blame(NamedTuple):
     """`frames_below`: native and Python frames of the crashed thread, merged, from the program counter outwards.
 
     `component_frame` is the frame `component` was read from: it has the offset. `context_frame`: where the main thread
-    was, when the crashed one had no Python frame.
+    was, when the crashed one had no Python frame. `noticed`: the function that came upon damage done earlier; there is
+    no component then. `without_gil`: it was in the interpreter's code, on a thread that did not hold the GIL.
     """
 
     faulting_image: Component | None
@@ -48,13 +55,20 @@ class Blame(NamedTuple):
     thread_name: str | None
     signature: str | None
     frames_below: tuple[CrashFrame, ...]
+    noticed: CrashFrame | None = None
+    without_gil: bool = False
 
 
 def blame(crash: Crash) -> Blame:
     thread = crashed_thread(crash)
-    frames = _frames_from_pc(crash, thread)
+    frames = tuple(mark_jit(crash, frame) for frame in _frames_from_pc(crash, thread))
     python_frames = list_python_frames(frames)
-    culprit = find_component_frame(frames)
+    signame = name_signal(crash.signo)
+    overflowed = describe_fault(crash).kind_hint == "guard-page"
+    without_gil = not overflowed and lacks_gil(crash, thread, frames)
+    noticed = None if overflowed or without_gil else find_notice(frames, signame)
+    relevant = _below_handler(frames)
+    culprit = None if noticed else _find_recursing(crash, frames) if overflowed else find_component_frame(relevant)
     return Blame(
         faulting_image=_faulting_image(crash, frames),
         component=_component(crash, culprit) if culprit else None,
@@ -63,8 +77,10 @@ def blame(crash: Crash) -> Blame:
         user_frame=innermost_user_frame(python_frames),
         context_frame=None if python_frames else _context_frame(crash),
         thread_name=_thread_name(crash, thread),
-        signature=sign_stack(name_signal(crash.signo), frames),
+        signature=sign_stack(signame, frames),
         frames_below=frames,
+        noticed=noticed,
+        without_gil=without_gil,
     )
 
 
@@ -137,6 +153,8 @@ def _frames_from_pc(crash: Crash, thread: CrashThread | None) -> tuple[CrashFram
     if at_pc:
         return frames[at_pc[0] :]
     image = _image_at(crash, crash.pc)
+    if image is None and is_jit(crash, crash.pc):
+        return (CrashFrame("native", None, address=crash.pc), *frames)
     first = find_image(crash, frames[0])
     if image is None or (first is not None and first.base == image.base) or frames[0].image == image.path:
         return frames
@@ -147,23 +165,43 @@ def _raw_frames(crash: Crash) -> tuple[CrashFrame, ...]:
     addresses = dict.fromkeys([crash.pc, *crash.raw_frames])
     found = [(address, _image_at(crash, address)) for address in addresses]
     frames = [_raw_frame(crash, address, image) for address, image in found if image]
-    return tuple(frame for frame in frames if not is_ours(frame))
+    compiled = [CrashFrame("native", None, address=crash.pc)] if is_jit(crash, crash.pc) else []
+    return (*compiled, *(frame for frame in frames if not is_ours(frame)))
 
 
 def _raw_frame(crash: Crash, address: str, image: Image) -> CrashFrame:
+    """Only where it was is certain; that anything returns to the other addresses is not."""
     offset = hex(int(address, 16) - int(image.base, 16))
-    return CrashFrame("native", None, image=image.path, offset=offset, address=address)
+    guessed = int(address, 16) != int(crash.pc, 16)
+    return CrashFrame("native", None, image=image.path, offset=offset, address=address, guessed=guessed)
+
+
+def _below_handler(frames: tuple[CrashFrame, ...]) -> tuple[CrashFrame, ...]:
+    """Where a handler of its own abort() has faulted, whoever called abort() is what happened."""
+    for index, (handled, interrupted) in enumerate(pairwise(frames)):
+        if is_trampoline(handled) and is_exit(interrupted):
+            return frames[index + 1 :]
+    return frames
+
+
+def _find_recursing(crash: Crash, frames: tuple[CrashFrame, ...]) -> CrashFrame | None:
+    """Of a stack that ran over. Whoever happened to touch its end is not it: then callers must have been read."""
+    standard = frozenset(
+        image.path for image in crash.images if image.owner == "interpreter" or "/lib-dynload/" in image.path
+    )
+    read = [frame for frame in frames if frame.kind == "native" and not frame.guessed]
+    return find_recurring(frames, standard) or (find_component_frame(frames) if len(read) > 1 else None)
 
 
 def find_component_frame(frames: tuple[CrashFrame, ...]) -> CrashFrame | None:
     """The first frame that is not plumbing, and not the interpreter unless nothing else is left.
 
     Not beyond the innermost Python frame: who called that Python code did not do what it then did. An interpreter's
-    frame without a symbol may be one, so the search ends there as well.
+    frame without a symbol may be one, so the search ends there as well; and at the first frame that was only guessed.
     """
     interpreter: CrashFrame | None = None
     for frame in frames:
-        if frame.kind == "python":
+        if frame.kind == "python" or frame.guessed:
             break
         if is_plumbing(frame) or frame.image is None:
             continue
@@ -181,7 +219,7 @@ def _faulting_image(crash: Crash, frames: tuple[CrashFrame, ...]) -> Component |
     native = [frame for frame in frames if frame.kind == "native" and frame.image]
     image = _image_at(crash, crash.pc)
     if image is None:
-        return None
+        return Component(None, None, JIT, None) if is_jit(crash, crash.pc) else None
     holds_pc = bool(native) and (native[0].image == image.path or find_image(crash, native[0]) == image)
     return _component(crash, native[0] if holds_pc else _raw_frame(crash, crash.pc, image))
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from harness.diagnose.blame import find_component_frame
 from harness.diagnose.scene import Finding, Scene, stack_of
 from harness.diagnose.verdict import Frame, Ground
+from harness.diagnose.wait_advice import advise
 from harness.diagnose.waiting import (
     READS,
     WRITES,
@@ -252,5 +253,7 @@ def find_blocked_io(scene: Scene) -> Finding | None:
             f"{name} stays {_in(thread)}: {tell_target(wait)}", f"/proc/{end.pid}/task/{thread.tid}/syscall"
         )
         culprit = find_component_frame(thread.stack)
-        return Finding("established", end, thread, detail, (*(_tell_link(link) for link in chain), ground), (), culprit)
+        links = (_tell_link(link) for link in chain)
+        remedies, ask = (advise(wait, thread),), next((pid for pid in wait.peer_pids if pid != end.pid), None)
+        return Finding("established", end, thread, detail, (*links, ground), (), culprit, remedies, ask)
     return None

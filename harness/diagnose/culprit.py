@@ -1,33 +1,55 @@
 """Which process is the cause of how the command ended, and which ends are only its consequences.
 
-The order of ends comes from the evidence; a parent's word about its child counts where the kernel's was not seen.
+Decided by the tree of processes that was seen: who failed first, whose status was passed on, and of whom the command
+itself says that it was lost, in the form in which a known library says it. A number or a word in a text names nobody.
 """
 
 from __future__ import annotations
 
-from pathlib import PurePath
+import re
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
+from harness.diagnose import lastwords
+from harness.diagnose.failures import CRASH_SIGNALS, Failures, is_wrapper, passes_on
 from harness.diagnose.lastwords import Notice, Traceback
 from harness.diagnose.verdict import Ground
 from harness.evidence.model import Ending, Evidence, Process, name_signal
 
 # A worker runs the same program as its parent (fork, multiprocessing, a rank); a child runs another one.
 Role = Literal["main", "worker", "child"]
+_POOLS = ("multiprocessing", "loky")  # in the command of a worker that was spawned; loky is joblib's
 
-CRASH_SIGNALS = frozenset({"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGTRAP", "SIGSYS"})
-# A parent that ends for a reason of its own may end its children with these: no cause without the parent's word.
-_SENT_SIGNALS = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGPIPE", "SIGALRM"})
-_WRAPPERS = frozenset(
-    ["sh", "bash", "dash", "zsh", "ksh", "ash", "busybox", "timeout", "env", "nice", "nohup", "stdbuf", "xargs"]
+# Exceptions by which a parent says that a child of its failed, whatever their message: concurrent.futures, torch,
+# subprocess, joblib, Dask, nbclient, Ray.
+_LOST_CHILD = re.compile(
+    r"Broken(?:ProcessPool|Executor)|ChildFailedError|Process(?:Exited|Raised)Exception|CalledProcessError"
+    r"|TerminatedWorkerError|KilledWorker|DeadKernelError|WorkerCrashedError|ActorDiedError"
 )
-_CASCADE_WINDOW_S = 60.0
-_SAME_MOMENT_S = 0.5
-_POOL_WORDS = ("BrokenProcessPool", "ChildFailedError", "ProcessExitedException")
+# Others that say so in their message.
+_LOST_WORKER = re.compile(
+    r"RuntimeError: DataLoader worker \(pid\(?s?\)? [\d, ]+\) (?:is killed by signal|exited unexp)"
+)
+# What a parent prints of a child that it lost, where it raises nothing: pytest-xdist, torchrun, Jupyter.
+_SAYS_LOST = re.compile(
+    r"worker 'gw\d+' crashed while running .*|\[gw\d+\] node down: .*|.*Kernel died before replying to kernel_info"
+    r"|E\d{4} .*/elastic/multiprocessing/api\.py:\d+\] failed \(exitcode: -?\d+\)",
+    re.MULTILINE,
+)
+# What one gets who talks to a process that is gone.
+_LOST_PEER = frozenset(
+    ["EOFError", "BrokenPipeError", "ConnectionResetError", "ConnectionAbortedError", "IncompleteReadError"]
+)
+_LOST_PEER_TEXT = re.compile(
+    r"Connection (?:closed|reset) by peer|Broken pipe|remote process exited|Connection refused"
+)
 
 
 class Culprit(NamedTuple):
-    """`seen`: its ending came from the kernel, not from what another process printed."""
+    """`seen`: its ending came from the kernel, not from what another process printed.
+
+    `linked`: the command says, in words or by its status, that this process's end ended it.
+    """
 
     role: Role
     pid: int | None
@@ -36,83 +58,146 @@ class Culprit(NamedTuple):
     seen: bool
     linked: bool
     grounds: tuple[Ground, ...]
+    rank: str | None = None
 
     @property
     def signame(self) -> str | None:
         return self.ending.signame if self.ending else None
 
 
-def is_wrapper(process: Process | None) -> bool:
-    if process is None:
-        return False
-    names = {PurePath(process.executable or "").name, PurePath(process.argv[0]).name if process.argv else ""}
-    return bool(names & _WRAPPERS)
+class Words(NamedTuple):
+    """What is printed about ends. `exceptions`: in the order in which they were printed."""
+
+    notices: list[Notice]
+    exceptions: list[Traceback]
+    says_lost: Ground | None
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> Words:
+        said = next(lastwords.search(evidence.transcripts, _SAYS_LOST), None)  # anchored, as all notices are
+        return cls(
+            lastwords.find_notices(evidence.transcripts),
+            lastwords.find_tracebacks(evidence.transcripts),
+            Ground(f"printed: {said[0][0].strip()}", str(said[1])) if said else None,
+        )
 
 
-def main_process(evidence: Evidence) -> Process | None:
-    return next((process for process in evidence.processes if process.pid == evidence.pid), None)
+def find_culprit(evidence: Evidence, words: Words) -> Culprit:
+    failures = Failures(evidence)
+    main = failures.main
+    if main is None or main.ending is None:
+        return _reported(main, words.notices) or Culprit("main", evidence.pid, None, None, False, True, ())
+    if main.ending.exit_code == 0:
+        return _of(evidence, main)
+    if evidence.origin == "log":
+        return _reported(main, words.notices) or _of(evidence, main)
+    return _find_passed_on(failures, main) or _find_by_words(failures, main, words) or _of(evidence, main)
 
 
-def find_culprit(evidence: Evidence, notices: list[Notice], tracebacks: list[Traceback]) -> Culprit:
-    main = main_process(evidence)
-    if main is not None and main.ending is not None and main.ending.exit_code == 0:
-        return _of_process(evidence, main, linked=True)
-    first = _first_death(evidence, main, notices, tracebacks)
-    if first is not None:
-        return first
-    if reported := _reported_death(main, notices):
-        return reported
-    if main is None:
-        return Culprit("main", evidence.pid, None, None, seen=False, linked=True, grounds=())
-    failed = _failed_below(evidence, main)
-    return _of_process(evidence, failed or main, linked=True)
-
-
-def _first_death(
-    evidence: Evidence, main: Process | None, notices: list[Notice], tracebacks: list[Traceback]
-) -> Culprit | None:
-    if main is None or main.ended_s is None or main.ending is None:
-        return None
-    crashed_s = {
-        crash.pid: crash.at_s for crash in evidence.crashes
-    }  # one that is looked at dies later than it crashed
-    deaths = sorted(
-        (process for process in evidence.processes if process is not main and _died_around(process, main)),
-        key=lambda process: crashed_s.get(process.pid, process.ended_s or 0.0),
-    )
-    for process in deaths:
-        assert process.ending is not None and process.ended_s is not None
-        linked = _is_linked(process, main, notices, tracebacks)
-        if main.ending.signo is not None and main.ended_s <= process.ended_s and not is_wrapper(main):
-            continue
-        if linked or process.ending.signame in CRASH_SIGNALS:
-            return _of_process(evidence, process, linked=linked)
+def _find_passed_on(failures: Failures, main: Process) -> Culprit | None:
+    """A shell, a debugger or a launcher that ends as the last of its children that failed has ended."""
+    assert main.ending is not None
+    for process in reversed(failures.before(main)):
+        assert process.ending is not None
+        if passes_on(main.ending.exit_code, process.ending) or (main.ending == process.ending and is_wrapper(main)):
+            ground = Ground(f"the command passed it on as {_tell(main.ending)}", "wait status")
+            return _of(failures.evidence, process, grounds=(ground,) if process.ending != main.ending else ())
     return None
 
 
-def _died_around(process: Process, main: Process) -> bool:
-    if process.ended_s is None or process.ending is None or process.ending.signo is None or main.ended_s is None:
-        return False
-    return -_SAME_MOMENT_S <= main.ended_s - process.ended_s <= _CASCADE_WINDOW_S
-
-
-def _is_linked(process: Process, main: Process, notices: list[Notice], tracebacks: list[Traceback]) -> bool:
-    """The parent itself says, in words or by its status, that this child's death ended it."""
-    assert process.ending is not None and main.ending is not None
-    if any(notice.pid == process.pid for notice in notices):
-        return True
-    if main.ending.exit_code == process.ending.shell_code:
-        return True
-    if process.ending.signame in _SENT_SIGNALS - {"SIGKILL"}:
-        return False
-    if any(str(process.pid) in traceback.message for traceback in tracebacks):
-        return True
-    return any(word in traceback.type for traceback in tracebacks for word in _POOL_WORDS)
-
-
-def _reported_death(main: Process | None, notices: list[Notice]) -> Culprit | None:
-    if main is not None and main.ending is not None and main.ending.signo is not None:
+def _find_by_words(failures: Failures, main: Process, words: Words) -> Culprit | None:
+    """By what the command itself says of its own end; where it says nothing, by who failed before it. Null: itself."""
+    evidence, own = failures.evidence, _own_exception(failures, main, words)
+    noticed = _noticed(failures, main, words.notices)
+    if noticed is not None or (main.ending and main.ending.signo is not None):
+        return noticed
+    lost = _says_it_lost_one(own, words)
+    if own is not None and lost is None and own.name not in _LOST_PEER:
         return None
+    if ranks := _failed_ranks(failures, words):
+        linked = lost is not None or main.ending == ranks[0].ending
+        return _of(evidence, ranks[0], linked=linked, grounds=(lost,) if lost else ())
+    candidates = [process for process in failures.before(main) if not failures.was_told_to_leave(process)]
+    if lost is not None and candidates:
+        return _choose_lost(evidence, candidates, lost)
+    if not evidence.sees_births and (reported := _reported(main, words.notices)):
+        return reported
+    return next(
+        (
+            _of(evidence, process, linked=False)
+            for process in candidates
+            if _has_crashed(process) and (own is not None or not failures.went_on_after(process, main))
+        ),
+        None,
+    )
+
+
+def _failed_ranks(failures: Failures, words: Words) -> list[Process]:
+    """The first that failed first. One that merely lost its peer failed because of another, which may end later."""
+
+    def lost_peer(rank: Process) -> bool:
+        uncaught = failures.uncaught(rank)
+        text = find_printed(uncaught.type, uncaught.at_s, rank.rank, words.exceptions).text if uncaught else ""
+        return _LOST_PEER_TEXT.search(text) is not None
+
+    ranks = [rank for rank in failures.failed_ranks() if not failures.was_told_to_leave(rank)]
+    return sorted(ranks, key=lost_peer)
+
+
+def _has_crashed(process: Process) -> bool:
+    return process.ending is not None and process.ending.signame in CRASH_SIGNALS
+
+
+def _choose_lost(evidence: Evidence, candidates: list[Process], lost: Ground) -> Culprit:
+    """The last that a signal ended; without one, the last that failed. An earlier loss was got over."""
+    killed = [process for process in candidates if process.ending and process.ending.signo is not None]
+    return _of(evidence, (killed or candidates)[-1], grounds=(lost,))
+
+
+def _own_exception(failures: Failures, main: Process, words: Words) -> Traceback | None:
+    """What ended the command itself, as far as it can be known: told by it, or the last that was printed."""
+    if uncaught := failures.uncaught(main):
+        return find_printed(uncaught.type, uncaught.at_s, main.rank, words.exceptions)
+    if failures.exit(main) is not None:
+        return None
+    return next((item for item in reversed(words.exceptions) if item.thread is None and item.rank is None), None)
+
+
+def find_printed(name: str, at_s: float, rank: str | None, exceptions: Iterable[Traceback]) -> Traceback:
+    """The printed form of an exception that was told of: of that type, of that rank, the nearest in time.
+
+    A program may print its exceptions in a form of its own; then there are only its name and where that comes from.
+    """
+    same = [item for item in exceptions if item.name == name.rpartition(".")[2] and item.thread is None]
+    same = [item for item in same if not item.reraised and item.rank in (None, rank)]
+    place = lastwords.Place("crash link", 0, at_s)
+    unprinted = Traceback(name, "", (), None, False, False, place, place, rank)
+    return min(reversed(same), key=lambda item: abs((item.end.at_s or at_s) - at_s), default=unprinted)
+
+
+def _says_it_lost_one(own: Traceback | None, words: Words) -> Ground | None:
+    if own is None:
+        return words.says_lost
+    return Ground(f"the command raised {own.sentence}", str(own.end)) if tells_of_lost_child(own) else None
+
+
+def tells_of_lost_child(item: Traceback) -> bool:
+    """A parent's exception, which is never the cause itself."""
+    return bool(_LOST_CHILD.fullmatch(item.name) or _LOST_WORKER.match(item.text))
+
+
+def _noticed(failures: Failures, main: Process, notices: list[Notice]) -> Culprit | None:
+    """A process that a notice names, and that was seen to end so."""
+    for process in failures.before(main):
+        for notice in notices:
+            if notice.pid == process.pid and process.ending and notice.signame == process.ending.signame:
+                ground = Ground(f"printed: {notice.text}", str(notice.place))
+                return _of(failures.evidence, process, grounds=(ground,))
+    return None
+
+
+def _reported(main: Process | None, notices: list[Notice]) -> Culprit | None:
+    """Where processes may have been missed: what was printed about one, or a status that a shell makes of a signal."""
     if notices:
         first = notices[0]
         ending = Ending(signo=_signo(first.signame))
@@ -121,41 +206,33 @@ def _reported_death(main: Process | None, notices: list[Notice]) -> Culprit | No
         role: Role = "worker" if first.role == "worker" else "child"
         return Culprit(role, first.pid, ending, first.place.at_s, seen=False, linked=True, grounds=(ground,))
     code = main.ending.exit_code if main is not None and main.ending is not None else None
-    if code is not None and is_wrapper(main) and name_signal(code - 128) in CRASH_SIGNALS | {"SIGKILL"}:
-        name = name_signal(code - 128)
-        fact = f"exit status {code} = 128 + {code - 128} ({name}): a command inside it died of that signal"
-        return Culprit(
-            "child",
-            None,
-            Ending(signo=code - 128),
-            None,
-            seen=False,
-            linked=True,
-            grounds=(Ground(fact, "wait status"),),
-        )
-    return None
-
-
-def _failed_below(evidence: Evidence, main: Process) -> Process | None:
-    """The process whose failure a shell or a launcher of ranks passed on as its own."""
-    if main.ending is None or main.ending.exit_code is None:
+    if code is None or not is_wrapper(main) or name_signal(code - 128) not in CRASH_SIGNALS | {"SIGKILL"}:
         return None
-    failed = [
-        process
-        for process in evidence.processes
-        if process is not main and process.ending is not None and process.ending.exit_code
-        if (is_wrapper(main) and process.ending.exit_code == main.ending.exit_code) or process.rank is not None
-    ]
-    return min(failed, key=lambda process: process.ended_s or 0.0, default=None)
+    fact = (
+        f"exit status {code} = 128 + {code - 128} ({name_signal(code - 128)}): a command inside it died of that signal"
+    )
+    ground = Ground(fact, "wait status")
+    return Culprit("child", None, Ending(signo=code - 128), None, seen=False, linked=True, grounds=(ground,))
 
 
-def _of_process(evidence: Evidence, process: Process, *, linked: bool) -> Culprit:
-    ending = process.ending
-    what = "unknown" if ending is None else ending.signame or f"exit status {ending.exit_code}"
+def _of(evidence: Evidence, process: Process, *, linked: bool = True, grounds: tuple[Ground, ...] = ()) -> Culprit:
     role = role_of(evidence, process)
     who = "the command" if role == "main" else f"{role} process {process.pid}"
-    ground = Ground(f"{who} ended with {what}", process.source or "wait status")
-    return Culprit(role, process.pid, ending, process.ended_s, ending is not None, linked, (ground,))
+    ground = Ground(f"{who} ended with {_tell(process.ending)}", process.source or "wait status")
+    return Culprit(
+        role,
+        process.pid,
+        process.ending,
+        process.ended_s,
+        process.ending is not None,
+        linked,
+        (ground, *grounds),
+        process.rank,
+    )
+
+
+def _tell(ending: Ending | None) -> str:
+    return "unknown" if ending is None else ending.signame or f"exit status {ending.exit_code}"
 
 
 def role_of(evidence: Evidence, process: Process) -> Role:
@@ -170,7 +247,7 @@ def role_of(evidence: Evidence, process: Process) -> Role:
     # had collected by then shows neither, and below anything but a shell that was a fork.
     unseen = not process.argv and (process.name == parent.name or (not process.name and not is_wrapper(parent)))
     forked = process.argv == parent.argv or unseen
-    if forked or any("multiprocessing" in word for word in process.argv):
+    if forked or any(pool in word for word in process.argv for pool in _POOLS):
         return "worker"
     return "child"
 

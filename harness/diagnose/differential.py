@@ -23,7 +23,7 @@ _RUNTIME_LOADERS = frozenset(
 
 def weigh(kind: str, finding: Finding, reading: Reading) -> tuple[Hypothesis, ...]:
     rows = [weigh_oom(kind, finding, reading), _exception(kind, reading), _openmp(kind, reading)]
-    if reading.last_words(_TRACKER):
+    if reading.mentions(_TRACKER):
         because = "the warning comes from the resource tracker that outlived a hard death: a consequence"
         rows.append(Hypothesis("leaked semaphores", "ruled-out", because))
     rows += [

@@ -12,16 +12,26 @@ from msgspec import structs
 
 from harness.diagnose.address import fault_address, name_si_code
 from harness.diagnose.blame import Blame, blame, describe_thread
-from harness.diagnose.culprit import CRASH_SIGNALS, role_of
+from harness.diagnose.circumstances import advise, ground_damage
+from harness.diagnose.culprit import Culprit, role_of
+from harness.diagnose.damage import tell_notice
 from harness.diagnose.differential import weigh
-from harness.diagnose.killers import ground_sender, is_sent_by_process, list_looked_at, tell_sender
+from harness.diagnose.failures import CRASH_SIGNALS
+from harness.diagnose.glimpsed import Glimpsed, find_glimpsed, tell_other_ranks
+from harness.diagnose.jit import JIT, tell_compilers
+from harness.diagnose.killers import ground_sender, is_sent_by_process, list_looked_at, tell_sender, told_to_leave
 from harness.diagnose.kinds import KINDS
+from harness.diagnose.last_line import find_last_line
 from harness.diagnose.lastwords import innermost_user_frame
 from harness.diagnose.limits import Named, name_full_disk, name_memory_limit, name_resource_limit
 from harness.diagnose.matching import Finding, Kind, match
 from harness.diagnose.memory import judge_memory
 from harness.diagnose.openmp import FLAG, describe, list_copies, tell_collision
+from harness.diagnose.phase import tell_phase
+from harness.diagnose.plumbing import is_interpreter
 from harness.diagnose.reading import Reading
+from harness.diagnose.stack import name_own_code, tell_stack
+from harness.diagnose.unread import find_reader, is_read_by_gdb, tell_unread
 from harness.diagnose.upstream import find_upstream
 from harness.diagnose.verdict import (
     Component,
@@ -30,7 +40,6 @@ from harness.diagnose.verdict import (
     Ground,
     Outcome,
     ProcessRef,
-    Progress,
     Remedy,
     Runtime,
     Target,
@@ -38,11 +47,15 @@ from harness.diagnose.verdict import (
 )
 from harness.evidence.crash import Crash
 from harness.evidence.gap import Gap
-from harness.evidence.model import Evidence, Part, Process
+from harness.evidence.model import Evidence, Process
 from harness.evidence.openmp import Census
 
 _KERNEL_IMAGE = re.compile(r"\[(?P<pid>\d+)\].* in (?P<image>[^\[\s]+)\[")
+_MOST_DEATHS = 3
 _PLUMBING = re.compile(r"(libc|libpthread|ld-linux.*|ld|libstdc\+\+|libgcc_s|libm)[.-]")
+
+
+_OF_MEMORY = ("oom-kill", "allocation-failure")
 
 
 def judge(evidence: Evidence, case: str | None = None) -> Document:
@@ -55,10 +68,10 @@ def judge(evidence: Evidence, case: str | None = None) -> Document:
         outcome=_outcome(reading),
         verdict=_verdict(kind, finding, reading),
         differential=() if kind.name == "clean" else weigh(kind.name, finding, reading),
-        progress=_progress(finding, reading),
+        progress=find_last_line(finding, reading),
         gaps=(*evidence.gaps, *_missing(kind, reading)),
         openmp=_runtimes(reading),
-        memory=judge_memory(evidence.timeline),
+        memory=judge_memory(evidence.timeline, alive=False),
     )
 
 
@@ -98,15 +111,17 @@ def _verdict(kind: Kind, finding: Finding, reading: Reading) -> Verdict:
         process=_process(reading),
         python_frame=frames[0] if frames else None,
         user_frame=user_frame,
-        context_frame=reading.context_frame,
+        context_frame=_context_frame(kind, reading),
         signature=_signature(kind.name, reading),
         grounds=(
             *culprit.grounds,
             *finding.grounds,
             *_limit_grounds(kind, finding, reading),
+            *_glimpse_grounds(kind, reading),
             *_sender_grounds(kind, finding, reading),
             *_crash_grounds(reading),
             *_python_ground(reading),
+            *(tell_other_ranks(reading) if kind.name == "collective-failure" else ()),
             *_runtime_grounds(kind, reading),
             *_setting_grounds(reading),
         ),
@@ -115,6 +130,7 @@ def _verdict(kind: Kind, finding: Finding, reading: Reading) -> Verdict:
         remedies=() if _is_known_sent(reading) else tuple(_list_remedies(kind, finding, reading)),
         next=_next(kind, reading),
         fault=_fault(reading),
+        stack=tell_stack(reading),
     )
 
 
@@ -123,15 +139,15 @@ def _next(kind: Kind, reading: Reading) -> str | None:
     below = _crashed_below(reading) if kind.ends_well else []
     if below and below[0].argv:
         return f"harness run -- {shlex.join(below[0].argv)}"
-    return kind.next.replace("{python}", _python(reading)) if kind.next else None
+    return kind.next.replace("{python}", shlex.quote(_python(reading))) if kind.next else None
 
 
 def _list_remedies(kind: Kind, finding: Finding, reading: Reading) -> Iterator[Remedy]:
     limit = name_limit(kind, finding, reading)
     if limit and limit.raised_by:
         do = f"Raise that limit, in the shell that starts the job: {limit.raised_by}"
-        yield Remedy(do, True, "it is what refused")
-    for remedy in kind.remedies:
+        yield Remedy(do, True, "it is what refused" if limit.certain else "no other limit was seen that could refuse")
+    for remedy in finding.remedies or kind.remedies:
         yield _fill_in(remedy, reading)
 
 
@@ -142,15 +158,28 @@ def _is_known_sent(reading: Reading) -> bool:
 
 def _python(reading: Reading) -> str:
     """The interpreter as it was called, so that a virtual environment is found again."""
-    process = next((process for process in reading.evidence.processes if process.pid == reading.culprit.pid), None)
+    process = _find_process(reading)
     return process.argv[0] if process and process.argv else "python3"
 
 
 def _process(reading: Reading) -> ProcessRef:
     culprit, crash = reading.culprit, reading.crash
+    argv = process.argv if (process := _find_process(reading)) else ()
+    ref = ProcessRef(culprit.pid, culprit.role, argv=argv, python=_python_of(process, reading), rank=culprit.rank)
     if crash is None or reading.blame is None:
-        return ProcessRef(culprit.pid, culprit.role)
-    return ProcessRef(culprit.pid, culprit.role, reading.blame.thread_name, crash.tid)
+        return ref
+    return structs.replace(ref, thread=reading.blame.thread_name, tid=crash.tid)
+
+
+def _find_process(reading: Reading) -> Process | None:
+    return next((process for process in reading.evidence.processes if process.pid == reading.culprit.pid), None)
+
+
+def _python_of(process: Process | None, reading: Reading) -> str | None:
+    """The version that was asked for is that of one interpreter: the first of the tree."""
+    pythons = [one.executable for one in reading.evidence.processes if is_interpreter(one.executable)]
+    known = process is not None and process.executable in pythons[:1]
+    return reading.evidence.python if known or not reading.evidence.processes else None
 
 
 def _fault(reading: Reading) -> str | None:
@@ -166,11 +195,13 @@ def _headline(
     words = {
         "detail": finding.detail,
         "after": f": {finding.detail}" if finding.detail else "",
+        "status": "" if reading.exit_code is None else str(reading.exit_code),
         "where": _where(reading, user_frame),
         "signal": reading.signame or "a signal",
         "sender": tell_sender(reading),
         "killer": _killer(reading),
         "limit": limit.words if limit else "",
+        "before": _before(kind, reading),
         "component": _component_words(reading),
         "runtimes": tell_collision(reading.crash.openmp if reading.crash else None, component, finding.groups),
         "but": "".join(f", but {_describe_death(process, reading)}" for process in _crashed_below(reading)[:1]),
@@ -186,27 +217,58 @@ def _component_words(reading: Reading) -> str:
         if sender is None:
             return " that somebody sent to it"
         return " that it sent to itself" if sender == reading.crash.pid else f" that process {sender} sent to it"
-    return _name_component(reading.blame.component if reading.blame else None)
+    seen = reading.blame
+    if seen is None or seen.noticed is None:
+        return _name_component(seen.component if seen else None, reading.crash)
+    return f"{_name_component(seen.faulting_image)}: {tell_notice(seen.noticed)}"
 
 
-def _name_component(component: Component | None) -> str:
+def _name_component(component: Component | None, crash: Crash | None = None) -> str:
     if component is None or component.image is None:
         return ""
+    if component.image == JIT:
+        loaded = tell_compilers(crash) if crash else ""
+        return f" in JIT-compiled code ({loaded})" if loaded else " in JIT-compiled code"
     owner = f" ({component.distribution} {component.version or ''}".rstrip() + ")" if component.distribution else ""
     return f" in {PurePath(component.image).name}{owner}"
 
 
 def _where(reading: Reading, user_frame: Frame | None) -> str:
-    culprit = reading.culprit
-    who = ""
-    if culprit.role != "main":
-        who = f" in {culprit.role} process {culprit.pid}" if culprit.pid else f" in a {culprit.role} process"
+    who = _who(reading.culprit) + _tell_circumstances(reading)
     if user_frame is not None:
-        return f"{who}, {'in' if reading.final else 'while Python was in'} {user_frame.place}"
+        return f"{who}, {_relation(reading)} {user_frame.place}"
     if reading.context_frame is not None:
         thread = describe_thread(reading.crash) if reading.crash else "a thread without Python"
         return f"{who}, on {thread}, while the main thread was in {reading.context_frame.place}"
     return who
+
+
+def _who(culprit: Culprit) -> str:
+    if culprit.rank is not None:
+        return f" in rank {culprit.rank} (process {culprit.pid})"
+    if culprit.role == "main":
+        return ""
+    return f" in {culprit.role} process {culprit.pid}" if culprit.pid else f" in a {culprit.role} process"
+
+
+def _tell_circumstances(reading: Reading) -> str:
+    """Of a crash: without the GIL, during an import, at exit. An exception's own traceback says where it was."""
+    if reading.final is not None or reading.is_sent:
+        return ""
+    seen = reading.blame
+    gil = ", in a call into Python without holding the GIL" if seen and seen.without_gil else ""
+    return gil + tell_phase(seen.frames_below if seen else (), reading.python_frames or ())
+
+
+def _relation(reading: Reading) -> str:
+    """How the Python line stands to what happened."""
+    seen = reading.blame
+    if reading.final:
+        return "in"
+    if seen is not None and seen.noticed is not None:
+        return "noticed while Python was in"
+    is_jit = seen is not None and seen.component is not None and seen.component.image == JIT
+    return "called from" if is_jit else "while Python was in"
 
 
 def _killer(reading: Reading) -> str:
@@ -235,7 +297,8 @@ def _images(finding: Finding, reading: Reading) -> tuple[Component | None, Compo
         return reading.blame.faulting_image, _with_offset(reading.blame)
     if image := finding.groups.get("second") or finding.groups.get("image"):
         return None, Component(None, None, image, None)
-    for line in reading.evidence.kernel:
+    # What the kernel prints is where the program counter was: of a crash that was seen we know that better.
+    for line in reading.evidence.kernel if reading.crash is None else ():
         named = _KERNEL_IMAGE.search(line.text)
         if named and (reading.is_log or int(named["pid"]) == reading.culprit.pid):
             faulting = Component(None, None, named["image"], None)
@@ -265,17 +328,41 @@ def _limit_grounds(kind: Kind, finding: Finding, reading: Reading) -> tuple[Grou
     return (limit.ground,) if limit else ()
 
 
+def _glimpse(kind: Kind, reading: Reading) -> Glimpsed | None:
+    return find_glimpsed(reading) if kind.name in _OF_MEMORY else None
+
+
+def _glimpse_grounds(kind: Kind, reading: Reading) -> tuple[Ground, ...]:
+    seen = _glimpse(kind, reading)
+    return (seen.ground,) if seen else ()
+
+
+def _context_frame(kind: Kind, reading: Reading) -> Frame | None:
+    """Where nothing tells where it died: where it was when it came near its limit."""
+    if reading.python_frames is None and (seen := _glimpse(kind, reading)):
+        return seen.frame
+    return reading.context_frame
+
+
+def _before(kind: Kind, reading: Reading) -> str:
+    seen = _glimpse(kind, reading) if reading.python_frames is None else None
+    return seen.words if seen else ""
+
+
 def _sender_grounds(kind: Kind, finding: Finding, reading: Reading) -> tuple[Ground, ...]:
     """Who sent it; for a SIGKILL that nobody owns to, where was looked."""
     grounds = ground_sender(reading)
     if kind.name == "killed" and not grounds and not reading.is_log:
         looked = list_looked_at(reading)
         return (Ground(f"no sign of a killer in: {', '.join(looked)}", "looked at"),) if looked else ()
+    if kind.name in ("python-exception", "exit-nonzero") and (told := told_to_leave(reading)):
+        grounds = (*grounds, told)
     return tuple(ground for ground in grounds if ground not in finding.grounds)
 
 
 def _tell_when(crash: Crash) -> str:
-    return "read from its core" if crash.origin == "core" else f"taken while it stood still for {crash.held_s:.2f} s"
+    from_core = crash.origin == "core" or crash.threads[0].source.endswith(" core")
+    return "read from its core" if from_core else f"taken while it stood still for {crash.held_s:.2f} s"
 
 
 def _crash_grounds(reading: Reading) -> tuple[Ground, ...]:
@@ -291,7 +378,7 @@ def _crash_grounds(reading: Reading) -> tuple[Ground, ...]:
     if counts:
         threads = f"{' and '.join(counts)} of {crash.threads_total or len(crash.threads)} threads"
         grounds.append(Ground(f"{threads}, {_tell_when(crash)}", crash.threads[0].source))
-    return tuple(grounds)
+    return (*grounds, *ground_damage(crash, reading.blame))
 
 
 def _python_ground(reading: Reading) -> tuple[Ground, ...]:
@@ -355,18 +442,22 @@ def _against(finding: Finding, reading: Reading) -> tuple[str, ...]:
         and reading.signame
     ):
         against.append("another process could have printed the text that names the cause")
-    if reading.exit_code == 0:
-        against += [_describe_death(process, reading) for process in _crashed_below(reading)]
+    crashed = _crashed_below(reading) if culprit.role == "main" else []
+    against += [_describe_death(process, reading) for process in crashed[:_MOST_DEATHS]]
+    if len(crashed) > _MOST_DEATHS:
+        against.append(f"… and {len(crashed) - _MOST_DEATHS} more processes died of a crash")
     return tuple(against)
 
 
 def _crashed_below(reading: Reading) -> list[Process]:
-    """Processes that crashed although the command went on to end well."""
-    return [
+    """Processes that crashed although the command does not say that it ended because of them; best seen ones first."""
+    seen = {crash.pid for crash in reading.evidence.crashes if crash.threads}
+    crashed = [
         process
         for process in reading.evidence.processes
-        if process.ending is not None and process.ending.signame in CRASH_SIGNALS
+        if process.pid != reading.culprit.pid and process.ending and process.ending.signame in CRASH_SIGNALS
     ]
+    return sorted(crashed, key=lambda process: process.pid not in seen)
 
 
 def _describe_death(process: Process, reading: Reading) -> str:
@@ -379,30 +470,38 @@ def _describe_death(process: Process, reading: Reading) -> str:
 
 
 def _fill_in(remedy: Remedy, reading: Reading) -> Remedy:
-    words = {
-        "{command}": reading.command or "COMMAND",
-        "{native}": _native_advice(reading),
-        "{python}": _python(reading),
-    }
+    if remedy.do == "{native}":
+        remedy = _advise_native(reading, remedy)
+    words = {"{command}": reading.command or "COMMAND", "{python}": shlex.quote(_python(reading))}
     do, verify = remedy.do, remedy.verify
     for name, value in words.items():
         do, verify = do.replace(name, value), verify.replace(name, value) if verify else None
     return Remedy(do, remedy.safe, remedy.why, verify)
 
 
-def _native_advice(reading: Reading) -> str:
+def _advise_native(reading: Reading, remedy: Remedy) -> Remedy:
     """Whose move it is: the caller's first, then the library's."""
+    user = innermost_user_frame(reading.python_frames or ()) or reading.context_frame
+    place = user.place if user else None
+    seen, crash = reading.blame, reading.crash
+    special = advise(crash, seen, place) if crash is not None and seen is not None else None
+    return special or structs.replace(remedy, do=_advise_caller(reading, place))
+
+
+def _advise_caller(reading: Reading, place: str | None) -> str:
     component = reading.blame.component if reading.blame else None
-    frames = reading.python_frames or ()
-    user = innermost_user_frame(frames) or reading.context_frame
-    place = user.place if user else "the caller"
+    caller = place or "the caller"
     if component is None or component.image is None:
-        return "Run it under harness run without --inject none, so that the stack of the dying process can be read."
+        return f"Read the stack of what died: {find_reader(reading)}"
     if component.distribution == "CPython":
-        return f"Look at {place}: the interpreter most likely did what it was asked to (a bad pointer, os.abort())."
+        return f"Look at {caller}: the interpreter most likely did what it was asked to (a bad pointer, os.abort())."
     image = PurePath(component.image).name
+    if place is None and component.distribution is None and (own := name_own_code(reading)):
+        return f"Look at {own}."
+    if place is None and component.distribution is None and not is_read_by_gdb(reading):
+        return f"Read the stack of what died, with its lines: {find_reader(reading)}"
     owner = component.distribution or image
-    return f"Check what {place} gives to {image}; if it is valid, report it to {owner} with the case."
+    return f"Check what {caller} gives to {image}; if it is valid, report it to {owner} with the case."
 
 
 def _missing(kind: Kind, reading: Reading) -> tuple[Gap, ...]:
@@ -410,10 +509,9 @@ def _missing(kind: Kind, reading: Reading) -> tuple[Gap, ...]:
     if reading.crash is not None:
         gaps += reading.crash.gaps
     elif reading.signame in CRASH_SIGNALS:
-        why = "the crash link was not in that process: only its exit status, its output and the kernel's line are there"
-        fix = f"gdb -batch -ex run -ex 'thread apply all bt' --args {reading.command or 'COMMAND'}"
-        gaps.append(Gap("native stack", why, fix))
-        if reading.python_frames is None:
+        gaps.append(tell_unread(reading))
+        process = _find_process(reading)
+        if reading.python_frames is None and (process is None or is_interpreter(process.executable)):
             gaps.append(Gap("Python stack", "no faulthandler text of this death is in the output", None))
     if kind.name == "duplicate-openmp" and reading.blame is None:
         gaps.append(Gap("owners of the two runtimes", "the message names the files, not the packages they belong to"))
@@ -425,38 +523,3 @@ def _missing(kind: Kind, reading: Reading) -> tuple[Gap, ...]:
             )
         )
     return tuple(gaps)
-
-
-def _progress(finding: Finding, reading: Reading) -> Progress | None:
-    """The last real line before the death's own text, and a progress bar only as what it is."""
-    best: tuple[float, str] | None = None
-    drawn: str | None = None
-    for transcript in reading.transcripts:
-        for part in transcript.parts:
-            for number in range(_first_death_line(part, finding, reading)):
-                text = part.lines[number].strip()
-                if not text:
-                    continue
-                is_last = number == len(part.lines) - 1
-                if number in part.redrawn or (is_last and part.unfinished):
-                    drawn = text
-                    continue
-                drawn = None
-                time_s = part.times_s[number]
-                if best is None or (time_s or 0.0) >= best[0]:
-                    best = (time_s or 0.0, text)
-    if best is None and drawn is None:
-        return None
-    ended_s = reading.culprit.ended_s
-    age = round(max(0.0, ended_s - best[0]), 1) if best and ended_s is not None else None
-    return Progress(None, None, best[1] if best else None, age, unfinished_line=drawn)
-
-
-def _first_death_line(part: Part, finding: Finding, reading: Reading) -> int:
-    """Where the death's own words begin: not a line of the program's."""
-    places = [dump.place for dump in reading.dumps] + [traceback.place for traceback in reading.tracebacks]
-    places += [notice.place for notice in reading.notices]
-    sources = [ground.source.rpartition(":") for ground in finding.grounds]
-    numbers = [place.number - 1 for place in places if place.file == part.file]
-    numbers += [int(number) - 1 for file, _, number in sources if file == part.file]
-    return min(numbers, default=len(part.lines))

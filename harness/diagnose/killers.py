@@ -6,6 +6,7 @@ Pure: reads evidence only.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from harness.diagnose.reading import Reading
 from harness.diagnose.verdict import Ground
@@ -16,6 +17,8 @@ from harness.evidence.senders import ON_STALL_TERM
 _FROM_LINK = "crash link"
 _ON_STALL = "harness, as --on-stall term says"
 _LONGEST = 120
+_ASKS_TO_LEAVE = frozenset({"SIGTERM", "SIGINT", "SIGHUP"})
+_WAS_SENT_TO = " was sent to "
 # Daemons that kill for memory; each says so in its own name.
 _OOM_DAEMONS = re.compile(r"(?:^|/)(earlyoom|systemd-oomd|nohang|oomd|bustd)\b")
 
@@ -50,8 +53,10 @@ def _name_sender(kill: Kill, own: list[Kill]) -> Kill:
 
 
 def is_sent_by_process(reading: Reading) -> bool:
-    kill = find_kill(reading)
-    return kill is not None and kill.sender_pid is not None and not is_oom_daemon(kill)
+    kill, passed = find_kill(reading), _passed_on(reading)
+    if kill is None:
+        return passed is not None and passed.sender_pid != 0
+    return kill.sender_pid is not None and not is_oom_daemon(kill)
 
 
 def is_oom_daemon(kill: Kill | None) -> bool:
@@ -96,11 +101,14 @@ def describe_sender(kill: Kill, reading: Reading) -> str:
     processes = {process.pid: process for process in reading.evidence.processes}
     victim, sender = processes.get(kill.pid), processes.get(kill.sender_pid)
     what = "its parent, process" if victim is not None and victim.ppid == kill.sender_pid else "process"
-    command = kill.sender or (" ".join(sender.argv) if sender else None)
-    if command is None:
-        return f"{what} {kill.sender_pid}, which was gone before its command line could be read"
+    return _name_process(f"{what} {kill.sender_pid}", kill.sender or (" ".join(sender.argv) if sender else None))
+
+
+def _name_process(process: str, command: str | None) -> str:
+    if not command:
+        return f"{process}, which was gone before its command line could be read"
     short = command if len(command) <= _LONGEST else command[: _LONGEST - 1] + "…"
-    return f"{what} {kill.sender_pid} ({short})"
+    return f"{process} ({short})"
 
 
 def ground_sender(reading: Reading) -> tuple[Ground, ...]:
@@ -109,6 +117,57 @@ def ground_sender(reading: Reading) -> tuple[Ground, ...]:
         return ()
     uid = "" if kill.sender_uid is None else f", uid {kill.sender_uid}"
     return (Ground(f"{kill.signame} was sent by {describe_sender(kill, reading)}{uid}", kill.source),)
+
+
+def told_to_leave(reading: Reading) -> Ground | None:
+    """Of a process that left by itself, with an exception or a status: the last signal before that which asked it to.
+
+    A fact beside the verdict, not its cause: whether a handler turned the signal into that end is not seen.
+    """
+    ended_s = reading.culprit.ended_s
+    if reading.signame is not None or reading.exit_code == 0 or ended_s is None:
+        return None
+    asked = [one for one in (*_asked_directly(reading), *_asked_by_harness(reading)) if one[0] <= ended_s]
+    if not asked:
+        return None
+    at_s, ground = max(asked, key=lambda one: one[0])
+    return Ground(f"{ground.fact}, {ended_s - at_s:.1f} s before its end", ground.source)
+
+
+def is_told_to_leave(ground: Ground) -> bool:
+    """Whether this is what `told_to_leave` says: a report of one line shows it too."""
+    return _WAS_SENT_TO in ground.fact and ground.fact.partition(_WAS_SENT_TO)[0] in _ASKS_TO_LEAVE
+
+
+def _asked_directly(reading: Reading) -> Iterator[tuple[float, Ground]]:
+    for kill in reading.evidence.kills:
+        is_its = kill.pid == reading.culprit.pid != kill.sender_pid and kill.signame in _ASKS_TO_LEAVE
+        if is_its and not _is_harness(kill.sender_pid, reading):
+            fact = f"{kill.signame}{_WAS_SENT_TO}it by {describe_sender(kill, reading)}"
+            yield kill.at_s, Ground(fact, kill.source)
+
+
+def _asked_by_harness(reading: Reading) -> Iterator[tuple[float, Ground]]:
+    """What arrived at harness; of what was not passed on, what came from outside the tree went to the whole group."""
+    if reading.culprit.role != "main":
+        return
+    known = {(kill.signame, kill.sender_pid) for kill in reading.evidence.kills if kill.pid == reading.culprit.pid}
+    own = {process.pid for process in reading.evidence.processes}
+    for sent in reading.evidence.signals:
+        if sent.signame not in _ASKS_TO_LEAVE or sent.sender_pid in own or (sent.signame, sent.sender_pid) in known:
+            continue
+        yield sent.at_s, Ground(_tell_way(sent), "signals of harness")
+
+
+def _tell_way(sent: PassedSignal) -> str:
+    if sent.sender == ON_STALL_TERM:
+        return f"{sent.signame}{_WAS_SENT_TO}it by {_ON_STALL}"
+    who = _name_process(f"process {sent.sender_pid}", sent.sender) if sent.sender_pid else "the terminal"
+    if sent.signame == "SIGINT" and not sent.sender_pid:
+        who += " (Ctrl-C)"
+    if sent.passed_on:
+        return f"{sent.signame}{_WAS_SENT_TO}harness, which passed it on, by {who}"
+    return f"{sent.signame}{_WAS_SENT_TO}its process group by {who}"
 
 
 def list_looked_at(reading: Reading) -> tuple[str, ...]:

@@ -7,43 +7,34 @@ the remedies. To add a kind, add a row here, a scenario in tests/zoo and a row i
 from __future__ import annotations
 
 import re
+from pathlib import PurePath
 
 from harness.diagnose.blame import crosses_openmp
+from harness.diagnose.instructions import Told, explain_instruction
 from harness.diagnose.limits import find_cpu_limit
-from harness.diagnose.matching import Finding, Kind, marker
+from harness.diagnose.loading import MARKERS, find_misfit
+from harness.diagnose.matching import CPP_RUNTIME, LIBC, MAY_BE_LOGGED, Finding, Kind, claims, marker, status_of_death
 from harness.diagnose.oom import find_oom
 from harness.diagnose.openmp import LET_ONE_SERVE, NEVER_THE_FLAG, ONE_DISTRIBUTOR, SEPARATE_PROCESSES
+from harness.diagnose.plumbing import plain_function
 from harness.diagnose.reading import Reading
 from harness.diagnose.verdict import Ground, Remedy, Status
+from harness.diagnose.words import cut_words
+
+_FATAL = re.compile(r"_?Py_Fatal\w*|fatal_error\w*")
 
 
 def _python_fatal(reading: Reading) -> Finding | None:
     dump = reading.dump
-    if dump is None or dump.signame is not None or reading.signame not in ("SIGABRT", None):
+    if dump is None or dump.signame is not None or not (reading.signame == "SIGABRT" or reading.culprit.ending is None):
         return None
-    status: Status = "supported" if reading.is_log else "established"
+    frames = reading.blame.frames_below if reading.blame else ()
+    proven = any(_FATAL.fullmatch(plain_function(frame) or "") for frame in frames)
+    if not proven and reading.aborting_image is not None:  # the stack was read, and nobody there gives up so
+        return None
+    status: Status = "established" if proven else "supported"
     ground = Ground(f"the interpreter printed: Fatal Python error: {dump.title}", str(dump.place))
     return Finding(status, dump.title, (ground,), {})
-
-
-_NUMPY_IMPORT = re.compile(r"numpy\.core\.multiarray failed to import|_ARRAY_API not found")
-_NUMPY_BANNER = re.compile(r"compiled using NumPy (?P<built>\S+) cannot be run in\s+NumPy (?P<found>\S+)")
-_PACKAGE = re.compile(r"/(?:site|dist)-packages/(?P<package>[^/.]+)")
-
-
-def _numpy_abi(reading: Reading) -> Finding | None:
-    """NumPy's banner alone is a warning; with the failed import as the uncaught exception it is the cause."""
-    if reading.final is None or not _NUMPY_IMPORT.search(reading.chain):
-        return None
-    packages = (_PACKAGE.search(frame.file) for frame in reading.final.frames)
-    module = next((found["package"] for found in packages if found), "a module")
-    grounds = [Ground(f"uncaught {reading.final.sentence}", str(reading.final.end))]
-    detail = f"{module} failed to import NumPy's C interface"
-    if seen := reading.last_words(_NUMPY_BANNER):
-        banner, place = seen
-        detail = f"{module} was compiled for NumPy {banner['built']} and found NumPy {banner['found']}"
-        grounds.append(Ground(" ".join(banner[0].split()), str(place)))
-    return Finding("supported" if reading.is_log else "established", detail, tuple(grounds), {})
 
 
 def _two_runtimes(reading: Reading) -> Finding | None:
@@ -62,6 +53,7 @@ def _two_runtimes(reading: Reading) -> Finding | None:
     return None
 
 
+_AGAIN = "harness run -- {command}"
 _PAGE_BYTES = 4096
 
 
@@ -90,52 +82,96 @@ def _shared_memory(reading: Reading) -> Finding | None:
     return Finding("established" if free is not None else "supported", reading.fault.sentence, tuple(grounds), {})
 
 
+def _illegal_instruction(reading: Reading) -> Finding | None:
+    """By the bytes at pc: which extension, and whether this CPU shows it."""
+    if reading.signame != "SIGILL":
+        return None
+    told = explain_instruction(reading.crash) if reading.crash and not reading.is_sent else None
+    detail = told.words if told else ""
+    return Finding(status_of_death(reading), detail, (), {}, remedies=_suit_cpu(told, reading) if told else ())
+
+
+def _suit_cpu(told: Told, reading: Reading) -> tuple[Remedy, ...]:
+    component = reading.blame.component if reading.blame else None
+    what = (component and (component.distribution or PurePath(component.image or "").name)) or "that code"
+    if told.instruction.flag is None:
+        why = "the compiler puts such an instruction where the code must not come to, or a check calls for it"
+        return (Remedy(f"Report it to {what} with the case: the code ended itself there.", True, why, _AGAIN),)
+    if told.missing is None:
+        return ()
+    virtual = "; a virtual machine can be given its host's CPU (qemu: -cpu host)" if told.is_virtual else ""
+    do = (
+        f"Use a build of {what} for any CPU of this family (not one made with -march=native elsewhere), or a machine "
+        f"where /proc/cpuinfo shows {told.missing}{virtual}."
+    )
+    return (Remedy(do, True, "compiled code asks for an extension that the CPU does not show", _AGAIN),)
+
+
 def _kernel_signal(reading: Reading) -> Finding | None:
     """A kernel log without a process of ours: the line itself is the evidence."""
     for line in reading.evidence.kernel:
         found = re.search(r"(?P<name>\S+)\[(?P<pid>\d+)\]:? segfault at", line.text)
         if found and reading.is_log:
-            return Finding("established", "", (Ground(f"kernel: {line.text[:160]}", line.source),), {})
+            return Finding("established", "", (Ground(f"kernel: {cut_words(line.text, 160)}", line.source),), {})
     return None
+
+
+def _other_signal(reading: Reading) -> Finding | None:
+    """One that no kind claims: a timer's, a real-time one, or one that was sent and has not its usual reason."""
+    if reading.signame is None or any(claims(kind, reading) for kind in KINDS):
+        return None
+    return Finding(status_of_death(reading), "", (), {})
 
 
 def _python_exception(reading: Reading) -> Finding | None:
     final = reading.final
     if final is None:
         return None
-    certain = not reading.is_log and final.thread is None and reading.is_last_word(final)
     where = f"in thread {final.thread}: " if final.thread else ""
-    ground = Ground(f"uncaught {where}{final.sentence}", str(final.end))
-    return Finding("established" if certain else "supported", where + final.sentence, (ground,), {})
+    ground = Ground(f"{'uncaught' if reading.is_proven else 'printed:'} {where}{final.sentence}", str(final.end))
+    if reading.is_proven:
+        return Finding("established", where + final.sentence, (ground,), {})
+    against = () if reading.is_log or final.thread else (MAY_BE_LOGGED,)
+    return Finding("supported", where + final.sentence, (ground,), {}, against)
 
 
 def _exit_nonzero(reading: Reading) -> Finding | None:
     if reading.exit_code is None:
         return None
-    return Finding("supported" if reading.is_log else "established", f"exit status {reading.exit_code}", (), {})
+    told, printed = reading.exit, next(reversed(reading.words.exceptions), None)
+    if printed is None or reading.is_log:
+        return Finding("supported" if reading.is_log else "established", "", (), {})
+    ground = Ground(f"printed before: {printed.sentence}", str(printed.end))
+    if told is None:  # os._exit(), or nobody was there who could have told
+        return Finding("supported", "", (ground,), {}, ("whether that exception ended it was not seen",))
+    fact = f"no exception ended it: exit({told.exit_code}) was called, {printed.name} had been caught or was another's"
+    return Finding("established", "", (ground, Ground(fact, "crash link")), {})
 
 
 def _clean(reading: Reading) -> Finding | None:
     return Finding("established", "", (), {}) if reading.exit_code == 0 else None
 
 
+# Rust's panic hook: place, then message; before 1.73 on one line. Go's runtime: the message, then its goroutines.
+_RUST_PANIC = r"^thread '[^'\n]*'(?: \(\d+\))? panicked at (?:\S.*:\d+:\d+:\n.*|'.*', \S.*:\d+:\d+$)"
+_GO_PANIC = r"^(?:panic|fatal error): .+(?=(?:\n.*){0,12}?\n\ngoroutine \d+ (?:gp=\S+ .*)?\[)"
 _NATIVE_STACK = Remedy(
     do="{native}",
     safe=True,
     why="native code faults on input that is not valid, or by a bug of its own",
-    verify="harness run -- {command}",
 )
 _HEAP_CHECK = Remedy(
     do="Find the first bad write, not the place that noticed it: valgrind --error-limit=no {command}",
     safe=True,
     why="heap damage is detected long after it was done; the library that aborts is often innocent",
-    verify="harness run -- {command}",
 )
+# A handler of SIGABRT that works on the damaged heap may fault itself before it comes to an end.
+_HEAP_ENDS = "SIGABRT SIGSEGV"
 KINDS: tuple[Kind, ...] = (
     Kind(
         "oom-kill",
         "the kernel, a control group or an OOM daemon killed it for memory, and says so",
-        "Killed for lack of memory ({detail}){where}",
+        "Killed for lack of memory ({detail}){where}{before}",
         rule=find_oom,
         remedies=(
             Remedy(
@@ -164,18 +200,33 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "allocation-failure",
         "memory was refused: MemoryError, bad_alloc, device out of memory",
-        "Memory was refused: {detail}{where}{limit}",
+        "Memory was refused: {detail}{where}{limit}{before}",
         markers=(
-            marker(r"[\w.]{0,100}MemoryError(?:: .*)?", "exception", "python_oom_malloc_memoryerror.txt"),
-            marker(r"DefaultCPUAllocator: .*?bytes", "exception SIGABRT", "torch_cpu_alloc_fail.txt"),
-            marker(r"[\w.]{0,100}OutOfMemoryError: .*", "exception", "torch.OutOfMemoryError: CUDA out of memory."),
+            marker(r"(?:\w+\.)*\w*MemoryError(?:: .*)?$", "exception", "python_oom_malloc_memoryerror.txt"),
             marker(
-                r"MPS backend out of memory.*",
+                r"RuntimeError: (?:\[enforce fail at .*?\] .*?)?(?P<what>DefaultCPUAllocator: .*?bytes)",
+                "exception",
+                "torch_cpu_alloc_fail.txt",
+            ),
+            marker(
+                r"  what\(\):  \[enforce fail at .*?\] .*?(?P<what>DefaultCPUAllocator: .*?bytes)",
+                "SIGABRT",
+                "  what():  [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate 8 bytes",
+                speaker=CPP_RUNTIME,
+            ),
+            marker(r"(?:\w+\.)*OutOfMemoryError: .*", "exception", "torch.OutOfMemoryError: CUDA out of memory."),
+            marker(
+                r"RuntimeError: MPS backend out of memory.*",
                 "exception",
                 "RuntimeError: MPS backend out of memory (MPS allocated)",
             ),
-            marker(r"instance of 'std::bad_alloc'", "SIGABRT", "instance of 'std::bad_alloc'"),
-            marker(r"std::bad_alloc", "exception", "MemoryError: std::bad_alloc"),
+            marker(
+                r"terminate called after throwing an instance of '(?P<what>std::bad_alloc)'",
+                "SIGABRT",
+                "terminate called after throwing an instance of 'std::bad_alloc'",
+                speaker=CPP_RUNTIME,
+            ),
+            marker(r"RuntimeError: (?P<what>std::bad_alloc)", "exception", "RuntimeError: std::bad_alloc"),
             marker(
                 r"OpenBLAS error: Memory allocation .*failed.*",
                 "exit",
@@ -187,7 +238,6 @@ KINDS: tuple[Kind, ...] = (
                 do="Compare the size that was asked for with the limit: ulimit -v, the control group, free memory.",
                 safe=True,
                 why="an allocation that is refused is not an OOM kill: the process was told no and gave up itself",
-                verify="harness run -- {command}",
             ),
         ),
         names_limit=True,
@@ -198,14 +248,14 @@ KINDS: tuple[Kind, ...] = (
         "Shared memory (/dev/shm) is full: {detail}{where}{limit}",
         markers=(
             marker(
-                r"unable to (?:allocate|write|open).*shared memory.*No space left on device",
-                "exception SIGABRT",
+                r"RuntimeError: (?P<what>unable to (?:allocate|write|open).*shared memory.*No space left on device)",
+                "exception",
                 "dataloader_shm_enospc_new_torch.txt",
             ),
             marker(
-                r"No space left on device: '/dev/shm/[^']*'",
+                r"OSError: \[Errno 28\] (?P<what>No space left on device: '/dev/shm/[^']*')",
                 "exception",
-                "No space left on device: '/dev/shm/x'",
+                "OSError: [Errno 28] No space left on device: '/dev/shm/x'",
             ),
         ),
         rule=_shared_memory,
@@ -227,7 +277,7 @@ KINDS: tuple[Kind, ...] = (
             marker(r"libgomp: Thread creation failed: .*", "exit SIGABRT", "libgomp_thread_creation_failed.txt"),
             marker(
                 r"OpenBLAS blas_thread_init: pthread_create failed.*",
-                "exit exception",
+                "exit",
                 "OpenBLAS blas_thread_init: pthread_create failed for thread 3 of 8",
             ),
             marker(
@@ -235,10 +285,14 @@ KINDS: tuple[Kind, ...] = (
                 "exit SIGABRT",
                 "OMP: Error #34: System unable to allocate necessary resources for OMP thread:",
             ),
-            marker(r"can't start new thread", "exception", "RuntimeError: can't start new thread"),
-            marker(r"\[Errno 24\] .*", "exception", "OSError: [Errno 24] Too many open files: 'x'"),
-            marker(r"\[Errno 27\] .*", "exception", "OSError: [Errno 27] File too large"),
-            marker(r"\[Errno 28\] .*", "exception", "OSError: [Errno 28] No space left on device"),
+            marker(
+                r"RuntimeError: (?P<what>can't start new thread)", "exception", "RuntimeError: can't start new thread"
+            ),
+            marker(
+                r"OSError: (?P<what>\[Errno (?:24|27|28)\] (?!.*'/dev/shm/).*)",
+                "exception",
+                "OSError: [Errno 24] Too many open files: 'x'",
+            ),
         ),
         signals={"SIGXCPU": "CPU time (SIGXCPU; ulimit -t)", "SIGXFSZ": "file size (SIGXFSZ; ulimit -f)"},
         remedies=(
@@ -259,16 +313,16 @@ KINDS: tuple[Kind, ...] = (
         markers=(
             marker(
                 r"\S{1,200}\.cuh?:\d+: .*Assertion `.*?` failed",
-                "SIGABRT exception exit",
+                "SIGABRT exit",
                 "synth/cuda_device_side_assert.txt",
             ),
             marker(
-                r"CUDA error: device-side assert triggered",
-                "exception SIGABRT",
+                r"(?:RuntimeError|(?:torch\.)?AcceleratorError): (?P<what>CUDA error: device-side assert triggered)",
+                "exception",
                 "synth/cuda_device_side_assert.txt",
             ),
             marker(
-                r"(?:MPS|Metal|MTL)\w*\.mm?:\d+: failed assertion .*",
+                r"(?:\S*/)?(?P<what>(?:MPS|Metal|MTL)\w*\.mm?:\d+: failed assertion .*)",
                 "SIGABRT",
                 "synth/mps_ndarray_failed_assertion.txt",
             ),
@@ -288,17 +342,18 @@ KINDS: tuple[Kind, ...] = (
         "A collective operation failed: {detail}{where}",
         markers=(
             marker(
-                r"Watchdog caught collective operation timeout: \w+\([^)]*\)",
-                "SIGABRT exception",
+                r"(?:\[rank\d+\]:)?\[E.*?\] \[.*?\] "
+                r"(?P<what>Watchdog caught collective operation timeout: \w+\([^)]*\))",
+                "SIGABRT exit",
                 "synth/nccl_watchdog_timeout.txt",
             ),
             marker(
-                r"gloo/\S+\] (?:Timed out waiting .*|Connection closed by peer.*|Connection reset.*)",
-                "exception SIGABRT",
+                r"RuntimeError: \[\S*?(?P<what>gloo/\S+\] (?:Timed out waiting|Connection closed|Connection reset).*)",
+                "exception",
                 "gloo_allreduce_timeout.txt",
             ),
             marker(
-                r"Dist(?:Backend|Network|Store)Error: .*",
+                r"(?:\w+\.)*Dist(?:Backend|Network|Store)Error: .*",
                 "exception",
                 "torch.distributed.DistNetworkError: The client socket has timed out",
             ),
@@ -313,36 +368,10 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         "abi-mismatch",
-        "a compiled module does not fit the library it is loaded with",
+        "a compiled module does not fit the libraries, the driver or the machine it is loaded with",
         "A compiled module does not fit what it is loaded with: {detail}{where}",
-        markers=(
-            marker(
-                r"(?:(?P<image>\S{1,300}): )?undefined symbol: \S+",
-                "exception",
-                "OSError: ./x.so: undefined symbol: zoo_missing",
-            ),
-            marker(
-                r"numpy\.(?:dtype|ndarray|ufunc) size changed.*",
-                "exception",
-                "ValueError: numpy.dtype size changed, may indicate binary incompatibility.",
-            ),
-            marker(
-                r"compiled against (?:API|ABI) version.*",
-                "exception",
-                "RuntimeError: module was compiled against ABI version 0x1000009",
-            ),
-            marker(
-                r"version `(?:GLIBC|GLIBCXX|CXXABI)_[\d.]+' not found",
-                "exception exit",
-                "version `GLIBC_2.34' not found",
-            ),
-            marker(
-                r"Symbol not found: \S+",
-                "exception",
-                "ImportError: dlopen(x.so): Symbol not found: __ZN3c105ErrorC1E",
-            ),
-        ),
-        rule=_numpy_abi,
+        markers=MARKERS,
+        rule=find_misfit,
         remedies=(
             Remedy(
                 do="Install versions built for each other: upgrade the module, or hold back what it was built against.",
@@ -366,30 +395,41 @@ KINDS: tuple[Kind, ...] = (
         markers=(
             marker(
                 r"free\(\): (?:double free detected in tcache \d|invalid (?:pointer|size|next size).*)",
-                "SIGABRT",
+                _HEAP_ENDS,
                 "glibc_free_invalid_pointer.txt",
+                speaker=LIBC,
             ),
-            marker(r"double free or corruption \(.*?\)", "SIGABRT", "glibc_double_free_or_corruption_prev.txt"),
-            marker(r"munmap_chunk\(\): invalid pointer", "SIGABRT", "glibc_munmap_chunk_invalid_pointer.txt"),
+            marker(
+                r"double free or corruption \(.*?\)",
+                _HEAP_ENDS,
+                "glibc_double_free_or_corruption_prev.txt",
+                speaker=LIBC,
+            ),
+            marker(
+                r"munmap_chunk\(\): invalid pointer", _HEAP_ENDS, "glibc_munmap_chunk_invalid_pointer.txt", speaker=LIBC
+            ),
             marker(
                 r"(?:malloc|realloc|malloc_consolidate)\(\): (?:invalid|unsorted|corrupted|unaligned|mismatching).*",
-                "SIGABRT",
+                _HEAP_ENDS,
                 "malloc(): invalid size (unsorted)",
+                speaker=LIBC,
             ),
             marker(
                 r"corrupted (?:size vs\. prev_size|double-linked list).*",
-                "SIGABRT",
+                _HEAP_ENDS,
                 "corrupted size vs. prev_size",
+                speaker=LIBC,
             ),
             marker(
                 r"\*\*\* (?:stack smashing|buffer overflow) detected \*\*\*",
                 "SIGABRT",
                 "glibc_stack_smashing.txt",
+                speaker=LIBC,
             ),
             marker(
-                r"pointer being freed was not allocated",
-                "SIGABRT",
-                "error for object 0x1: pointer being freed was not allocated",
+                r".*malloc: \*\*\* error for object \S+: (?P<what>pointer being freed was not allocated)",
+                _HEAP_ENDS,
+                "python(1,0x2) malloc: *** error for object 0x1: pointer being freed was not allocated",
             ),
         ),
         remedies=(_HEAP_CHECK,),
@@ -400,19 +440,22 @@ KINDS: tuple[Kind, ...] = (
         "A C++ exception was not caught: {detail}{where}",
         markers=(
             marker(
-                r"terminate called after throwing an instance of '[^']+'(?:\n  what\(\):  .*)?",
+                r"terminate called after throwing an instance of '(?!std::bad_alloc')[^']+'(?:\n  what\(\):  .*)?",
                 "SIGABRT",
                 "cxx_terminate_runtime_error.txt",
+                speaker=CPP_RUNTIME,
             ),
             marker(
                 r"terminate called without an active exception",
                 "SIGABRT",
                 "cxx_terminate_no_active_exception.txt",
+                speaker=CPP_RUNTIME,
             ),
             marker(
                 r"libc\+\+abi(?:\.dylib)?: terminating.*",
                 "SIGABRT",
                 "libc++abi: terminating due to uncaught exception of type std::runtime_error: x",
+                speaker=CPP_RUNTIME,
             ),
         ),
         remedies=(_NATIVE_STACK,),
@@ -437,7 +480,7 @@ KINDS: tuple[Kind, ...] = (
         "it ended itself with abort() (SIGABRT)",
         "Aborted (SIGABRT){component}{after}{where}",
         markers=(
-            marker(r"\S{1,200}:\d+: .*Assertion `.*' failed\.", "SIGABRT", "cxx_assert.txt"),
+            marker(r"(?:\S+: )?\S{1,200}:\d+: .*Assertion `.*' failed\.", "SIGABRT", "cxx_assert.txt", speaker=LIBC),
             marker(r"OMP: Error #(?!15:|34:)\d+: .*", "SIGABRT SIGSEGV", "synth/omp179_macos_mutex_init.txt"),
             marker(
                 r"objc\[\d+\]: .*when fork\(\) was called\. We cannot safely call it.*",
@@ -445,6 +488,8 @@ KINDS: tuple[Kind, ...] = (
                 "synth/objc_fork_crash.txt",
             ),
             marker(r"Intel MKL FATAL ERROR: .*", "SIGABRT", "synth/mkl_fatal_cannot_load.txt"),
+            marker(_RUST_PANIC, "SIGABRT", "rust_panic_abort.txt"),
+            marker(_GO_PANIC, "SIGABRT", "panic: giving up\n\ngoroutine 1 [running]:"),
         ),
         signals={"SIGABRT": ""},
         remedies=(_NATIVE_STACK,),
@@ -466,9 +511,9 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         "illegal-instruction",
-        "an instruction this CPU does not have (SIGILL)",
-        "Illegal instruction (SIGILL){component}{where}",
-        signals={"SIGILL": ""},
+        "an instruction this CPU does not have, or one that traps on purpose (SIGILL)",
+        "Illegal instruction (SIGILL){component}{after}{where}",
+        rule=_illegal_instruction,
         remedies=(_NATIVE_STACK,),
     ),
     Kind(
@@ -505,6 +550,7 @@ KINDS: tuple[Kind, ...] = (
             "SIGUSR1": "",
             "SIGUSR2": "",
         },
+        rule=_other_signal,
     ),
     Kind(
         "interrupted",
@@ -523,7 +569,6 @@ KINDS: tuple[Kind, ...] = (
                 do="Ask who may send SIGKILL here: an OOM killer, a scheduler's limit, a watchdog, a person.",
                 safe=True,
                 why="SIGKILL leaves no trace in the process itself",
-                verify="harness run -- {command}",
             ),
         ),
     ),
@@ -531,7 +576,11 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "exit-nonzero",
         "it chose to leave with a non-zero status",
-        "The command left with {detail}{where}",
+        "The command left with exit status {status}{after}{where}",
+        markers=(
+            marker(_RUST_PANIC, "exit=101", "rust_panic_unwinding.txt"),
+            marker(_GO_PANIC, "exit=2", "go_panic.txt"),
+        ),
         rule=_exit_nonzero,
     ),
     Kind("clean", "it ended with status 0", "The command ended with status 0{but}", rule=_clean, ends_well=True),

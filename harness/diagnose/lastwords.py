@@ -33,27 +33,29 @@ SIGNAL_WORDS = {
 _WORDS = "|".join(sorted(map(re.escape, SIGNAL_WORDS), key=len, reverse=True))
 
 _TITLE = re.compile(r"Fatal Python error: (?P<title>.+)")
-_THREAD = re.compile(r"(?P<current>Current thread|Thread) (?P<ident>0x[0-9a-fA-F]+).*\(most recent call first\):")
+# Without the GIL faulthandler shows the current thread only, and does not name it.
+_THREAD = re.compile(
+    r"(?:(?P<current>Current thread|Thread) (?P<ident>0x[0-9a-fA-F]+).*|Stack )\(most recent call first\):"
+)
 _DUMP_FRAME = re.compile(r'\s+File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.+)')
 _TRACEBACK = "Traceback (most recent call last):"
-_RANK_PREFIX = re.compile(r"^\[rank\d+\]:(?: |$)")
+# torch's excepthook in a rank, and torchrun's --tee, write a rank in front of each line.
+_RANK_PREFIX = re.compile(r"^\[(?:rank|default)(?P<rank>\d+)\]:(?: |$)")
 _FRAME = re.compile(r'\s*File "(?P<file>.*)", line (?P<line>\d+), in (?P<function>.+)')
-_EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: ?(?P<message>.*))?$")
+_EXCEPTION = re.compile(r"(?P<type>[A-Za-z_](?:[\w.]|<locals>)*)(?:: ?(?P<message>.*))?$")
 _IN_THREAD = re.compile(r"Exception in thread (?P<thread>.+):\s*$")
-_CHAINED = ("The above exception was the direct cause", "During handling of the above exception")
-_NOT_USER_CODE = re.compile(r"/(site|dist)-packages/|/lib/python\d\.\d+/|^<(?!string>|stdin>|ipython)")
+_CAUSED = "The above exception was the direct cause"
+_RERAISED = "Original Traceback (most recent call last):"  # torch: what a worker sent to its parent
+_NOT_USER_CODE = re.compile(r"/(site|dist)-packages/|/lib/python\d\.\d+t?/|^<(?!string>|stdin>|ipython)")
+# What stands between the interpreter and a program that it runs by `-m`.
+_RUNS_MODULE = re.compile(r"<frozen runpy>|.*/runpy\.py")
 _COMPREHENSIONS = frozenset({"<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>", "<lambda>"})
 _MESSAGE_LINES = 12
 
-# Exceptions by which a parent says that its child failed: never the cause themselves.
-CASCADE_EXCEPTIONS = frozenset(
-    ["ChildFailedError", "ProcessExitedException", "ProcessRaisedException", "BrokenProcessPool", "CalledProcessError"]
-)
-
-# A parent's words about a child that died of a signal: (pattern, role).
+# A parent's words about a child that died of a signal, each in the one form in which its author prints it.
 _NOTICES = (
     (
-        re.compile(rf"DataLoader worker \(pid (?P<pid>\d+)\) is killed by signal: (?P<word>{_WORDS})"),
+        re.compile(rf"RuntimeError: DataLoader worker \(pid (?P<pid>\d+)\) is killed by signal: (?P<word>{_WORDS})"),
         "worker",
     ),
     (
@@ -64,8 +66,9 @@ _NOTICES = (
         "worker",
     ),
     (re.compile(rf"^\S*?: line \d+:\s+(?P<pid>\d+) (?P<word>{_WORDS})", re.MULTILINE), "child"),
-    (re.compile(rf"\[\d+\]\s+(?P<pid>\d+) (?P<word>{_WORDS})\s"), "child"),
-    (re.compile(rf"^(?:zsh: )?(?P<word>{_WORDS})(?: \(core dumped\))?(?:\s+\S.*)?$", re.MULTILINE), "child"),
+    (re.compile(rf"^\[\d+\][ +-]*\s(?P<pid>\d+) (?P<word>{_WORDS})\s", re.MULTILINE), "child"),
+    (re.compile(rf"^zsh: (?P<word>{_WORDS})(?: \(core dumped\))?(?:\s+\S.*)?$", re.MULTILINE), "child"),
+    (re.compile(rf"^(?P<word>{_WORDS})(?: \(core dumped\))?(?:\s{{2,}}\S.*)?$", re.MULTILINE), "child"),
 )
 
 
@@ -77,7 +80,7 @@ class Place(NamedTuple):
     at_s: float | None
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.number}"
+        return f"{self.file}:{self.number}" if self.number else self.file
 
 
 class ThreadStack(NamedTuple):
@@ -100,19 +103,30 @@ class Dump(NamedTuple):
 
 
 class Traceback(NamedTuple):
-    """`end` is the line that names the exception; whether the lines after it belong to its message, no one can tell."""
+    """`end` is the line that names the exception; whether the lines after it belong to its message, no one can tell.
+
+    `caused`: it says that the exception printed before it was its direct cause; one that was merely being handled is
+    none. `reraised`: what a worker had sent, printed as part of the exception before it. `rank`: written in front.
+    """
 
     type: str
     message: str
     frames: tuple[Frame, ...]
     thread: str | None
-    follows_chain: bool
+    caused: bool
+    reraised: bool
     place: Place
     end: Place
+    rank: str | None = None
 
     @property
-    def is_cascade(self) -> bool:
-        return self.type.rpartition(".")[2] in CASCADE_EXCEPTIONS
+    def name(self) -> str:
+        """The type without its module: the interpreter tells no more of it."""
+        return self.type.rpartition(".")[2]
+
+    @property
+    def text(self) -> str:
+        return f"{self.type}: {self.message}"
 
     @property
     def sentence(self) -> str:
@@ -134,18 +148,33 @@ def place_in(part: Part, number: int) -> Place:
 
 
 def search(transcripts: tuple[Transcript, ...], pattern: re.Pattern[str]) -> Iterator[tuple[re.Match[str], Place]]:
+    """Where the pattern stands at the start of a line, or behind a progress bar: anywhere else it is quoted."""
     for transcript in transcripts:
         for part in transcript.parts:
             text = "\n".join(part.lines)
             for match in pattern.finditer(text):
-                yield match, place_in(part, text.count("\n", 0, match.start()))
+                number = text.count("\n", 0, match.start())
+                if match.start() == text.rfind("\n", 0, match.start()) + 1 or number in part.redrawn:
+                    yield match, place_in(part, number)
 
 
 def innermost_user_frame(frames: tuple[Frame, ...]) -> Frame | None:
     """`frames` start with the innermost. A comprehension is part of the function it stands in."""
-    own = [frame for frame in frames if not _NOT_USER_CODE.search(frame.file)]
+    program = _started_program(frames)
+    own = [frame for frame in frames if not _NOT_USER_CODE.search(frame.file) or frame.file == program]
+    if program and _NOT_USER_CODE.search(program) and all(frame.file == program for frame in own):
+        # Installed, and nothing else of the user's is there: then the whole package is the program.
+        package = program.removesuffix("__main__.py")
+        own = [frame for frame in frames if frame.file.startswith(package)]
     named = (frame for frame in own if frame.function not in _COMPREHENSIONS)
     return next(named, own[0] if own else None)
+
+
+def _started_program(frames: tuple[Frame, ...]) -> str | None:
+    """The file that the interpreter was asked to run, wherever it lies; null on a thread that has none at its base."""
+    outer = next((frame for frame in reversed(frames) if not _RUNS_MODULE.fullmatch(frame.file)), None)
+    is_program = outer is not None and outer.function == "<module>" and not outer.file.startswith("<")
+    return outer.file if outer is not None and is_program else None
 
 
 def find_dumps(transcripts: tuple[Transcript, ...]) -> list[Dump]:
@@ -153,16 +182,21 @@ def find_dumps(transcripts: tuple[Transcript, ...]) -> list[Dump]:
     for transcript in transcripts:
         for part in transcript.parts:
             for number, line in enumerate(part.lines):
-                if title := _TITLE.search(line):
+                if (title := _TITLE.search(line)) and (title.start() == 0 or _is_followed_by_stack(part, number)):
                     dumps.append(_read_dump(part, number, title["title"].strip()))
     return dumps
+
+
+def _is_followed_by_stack(part: Part, number: int) -> bool:
+    """A dump may begin behind a progress bar; a sentence that quotes its title has no threads under it."""
+    return any(_THREAD.match(line) for line in part.lines[number + 1 : number + 5])
 
 
 def _read_dump(part: Part, start: int, title: str) -> Dump:
     threads: list[ThreadStack] = []
     for line in part.lines[start + 1 :]:
         if header := _THREAD.match(line):
-            threads.append(ThreadStack(header["ident"], header["current"].startswith("Current"), ()))
+            threads.append(ThreadStack(header["ident"] or "", header["current"] != "Thread", ()))
         elif (frame := _DUMP_FRAME.match(line)) and threads:
             threads[-1] = threads[-1]._replace(frames=(*threads[-1].frames, _frame(frame)))
         elif line.startswith("Extension modules:") or _TITLE.search(line):
@@ -175,43 +209,57 @@ def _frame(match: re.Match[str]) -> Frame:
 
 
 def find_tracebacks(transcripts: tuple[Transcript, ...]) -> list[Traceback]:
-    """All tracebacks in the order of their ends; the last one that is no cascade is usually the uncaught one."""
+    """All tracebacks in the order of their ends. Ranks that write at once are read apart, by their prefixes."""
     found = []
     for transcript in transcripts:
         for part in transcript.parts:
-            lines = [_RANK_PREFIX.sub("", line) for line in part.lines]
-            for number, line in enumerate(lines):
-                if _TRACEBACK in line and (traceback := _read_traceback(part, lines, number)):
-                    found.append(traceback)
-    return sorted(found, key=lambda traceback: traceback.end.at_s or 0.0)
+            for rank, lines in _split_ranks(part).items():
+                for index, (_, line) in enumerate(lines):
+                    if _TRACEBACK in line and (traceback := _read_traceback(part, rank, lines, index)):
+                        found.append(traceback)
+    return sorted(found, key=lambda traceback: (traceback.end.at_s or 0.0, traceback.end.number))
 
 
-def _read_traceback(part: Part, lines: list[str], start: int) -> Traceback | None:
+def _split_ranks(part: Part) -> dict[str | None, list[tuple[int, str]]]:
+    """The lines of each rank, without its prefix, and those of nobody; each with its number in the file, from 0."""
+    streams: dict[str | None, list[tuple[int, str]]] = {None: []}
+    for number, line in enumerate(part.lines):
+        prefix = _RANK_PREFIX.match(line)
+        rank, text = (prefix["rank"], line[prefix.end() :]) if prefix else (None, line)
+        streams.setdefault(rank, []).append((number, text))
+    return streams
+
+
+def _read_traceback(part: Part, rank: str | None, lines: list[tuple[int, str]], start: int) -> Traceback | None:
     frames: list[Frame] = []
-    number = start + 1
-    while number < len(lines) and (lines[number].startswith("  ") or not lines[number].strip()):
-        if frame := _FRAME.match(lines[number]):
+    index = start + 1
+    while index < len(lines) and (lines[index][1].startswith("  ") or not lines[index][1].strip()):
+        if frame := _FRAME.match(lines[index][1]):
             frames.append(_frame(frame))
-        number += 1
-    exception = _EXCEPTION.match(lines[number]) if number < len(lines) else None
+        index += 1
+    exception = _EXCEPTION.match(lines[index][1]) if index < len(lines) else None
     if exception is None:
         return None
-    message = [exception["message"] or ""]
-    for line in lines[number + 1 : number + _MESSAGE_LINES]:
-        if not line.strip() or _TRACEBACK in line or _TITLE.search(line):
-            break
-        message.append(line)
-    before = [line for line in lines[max(0, start - 3) : start] if line.strip()]
+    before = [text for _, text in lines[max(0, start - 3) : start] if text.strip()]
     in_thread = _IN_THREAD.search(before[-1]) if before else None
     return Traceback(
         type=exception["type"],
-        message="\n".join(message),
+        message="\n".join([exception["message"] or "", *_read_message(lines[index + 1 : index + _MESSAGE_LINES])]),
         frames=tuple(reversed(frames)),
         thread=in_thread["thread"] if in_thread else None,
-        follows_chain=bool(before) and before[-1].startswith(_CHAINED),
-        place=place_in(part, start),
-        end=place_in(part, number),
+        caused=bool(before) and before[-1].startswith(_CAUSED),
+        reraised=lines[start][1].startswith(_RERAISED),
+        place=place_in(part, lines[start][0]),
+        end=place_in(part, lines[index][0]),
+        rank=rank,
     )
+
+
+def _read_message(lines: list[tuple[int, str]]) -> Iterator[str]:
+    for _, line in lines:
+        if not line.strip() or _TRACEBACK in line or _TITLE.search(line):
+            return
+        yield line
 
 
 def find_notices(transcripts: tuple[Transcript, ...]) -> list[Notice]:

@@ -6,6 +6,7 @@ Pure. A refusal without a limit that explains it says so.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -30,11 +31,15 @@ _MANY_FILES = 65536
 
 
 class Named(NamedTuple):
-    """`words` end the headline; the ground has the numbers. `raised_by`: what to type, where that is all."""
+    """`words` end the headline; the ground has the numbers. `raised_by`: what to type, where that is all.
+
+    `certain`: the numbers show that it refused; else it is what was seen nearest to its limit.
+    """
 
     words: str
     ground: Ground
     raised_by: str | None = None
+    certain: bool = True
 
 
 def tell_bytes(count: float) -> str:
@@ -49,13 +54,52 @@ def name_memory_limit(finding: Finding, reading: Reading) -> Named | None:
     """Of host memory; a device has its own."""
     if _DEVICE.search(finding.detail) or reading.evidence.timeline is None:
         return None
-    process, asked = _culprit(reading), _asked_bytes(finding, reading)
-    return (
-        _user_limit(process, "RLIMIT_AS", asked)
-        or _user_limit(process, "RLIMIT_DATA", asked)
-        or _overcommit(reading, asked)
-        or Named("", Ground(_tell_no_limit(reading), "limits"))
-    )
+    asked, overcommit = _asked_bytes(finding, reading), _overcommit(reading, _asked_bytes(finding, reading))
+    limits = sorted(_list_user_limits(_culprit(reading)), key=lambda limit: limit.room_bytes)
+    for limit in limits:
+        if asked is not None and limit.room_bytes < asked:
+            return _name_user_limit(limit, asked, reading, certain=True)
+    if overcommit is None and limits and (asked is None or limits[0].is_near(asked)):
+        return _name_user_limit(limits[0], asked, reading, certain=False)
+    return overcommit or Named("", Ground(_tell_no_limit(limits, asked, reading), "limits"))
+
+
+class _UserLimit(NamedTuple):
+    """`used_bytes`: at most, when it was last seen; from then to the end it may have grown.
+
+    Not what was in use at that very moment: that may be after the refusal, when much was given back.
+    """
+
+    name: str
+    what: str
+    option: str
+    soft_bytes: int
+    used_bytes: int
+
+    @property
+    def room_bytes(self) -> int:
+        return self.soft_bytes - self.used_bytes
+
+    @property
+    def words(self) -> str:
+        return f"{self.what} is limited to {tell_bytes(self.soft_bytes)} (ulimit {self.option})"
+
+    def is_near(self, asked: int) -> bool:
+        return self.used_bytes + asked > _NEAR * self.soft_bytes
+
+
+def _list_user_limits(process: ProcessMemory) -> Iterator[_UserLimit]:
+    for name, what, option, used in (
+        ("RLIMIT_AS", "the address space", "-v", process.peak_vsize_bytes),
+        ("RLIMIT_DATA", "data", "-d", process.data_bytes),
+    ):
+        if (soft := _soft(process, name)) is not None:
+            yield _UserLimit(name, what, option, soft, used)
+
+
+def _name_user_limit(limit: _UserLimit, asked: int | None, reading: Reading, *, certain: bool) -> Named:
+    ground = Ground(f"{limit.words}; {_in_use(limit.used_bytes, reading)}{_wanted(asked)}", limit.name)
+    return Named(f"; {limit.words}", ground, f"ulimit {limit.option} unlimited", certain)
 
 
 def _culprit(reading: Reading) -> ProcessMemory:
@@ -79,20 +123,10 @@ def _asked_bytes(finding: Finding, reading: Reading) -> int | None:
     return int(float(found["count"]) * _UNITS[found["unit"]]) if found else None
 
 
-def _user_limit(process: ProcessMemory, name: str, asked: int | None) -> Named | None:
-    soft = _soft(process, name)
-    what, option, used = {
-        "RLIMIT_AS": ("the address space", "-v", process.peak_vsize_bytes),
-        "RLIMIT_DATA": ("data", "-d", process.data_bytes),
-    }[name]
-    if soft is None or (asked is not None and used + asked <= soft):
-        return None
-    words = f"{what} is limited to {tell_bytes(soft)} (ulimit {option})"
-    return Named(f"; {words}", Ground(f"{words}; {_in_use(used)}{_wanted(asked)}", name), f"ulimit {option} unlimited")
-
-
-def _in_use(count: int) -> str:
-    return f"{tell_bytes(count)} of it was in use when last seen"
+def _in_use(count: int, reading: Reading) -> str:
+    seen_s, ended_s = _culprit(reading).rss_bytes.times_s[-1:], reading.culprit.ended_s
+    before = f", {max(0.0, ended_s - seen_s[0]):.1f} s before the end" if seen_s and ended_s is not None else ""
+    return f"{tell_bytes(count)} of it had been in use when last seen{before}"
 
 
 def _wanted(asked: int | None) -> str:
@@ -116,10 +150,16 @@ def _overcommit(reading: Reading, asked: int | None) -> Named | None:
     return None
 
 
-def _tell_no_limit(reading: Reading) -> str:
+def _tell_no_limit(limits: list[_UserLimit], asked: int | None, reading: Reading) -> str:
+    """One that had room when it was last seen is told with its numbers: it may have been met since."""
     room = reading.evidence.room
     mode = "" if room is None or room.overcommit is None else f", vm.overcommit_memory={room.overcommit}"
-    return f"no limit that was seen explains it: ulimit -v and -d are not in the way{mode}"
+    if not _culprit(reading).limits:
+        return f"its limits could not be read (ulimit -v and -d){mode}"
+    if not limits:
+        return f"no limit that was seen explains it: ulimit -v and -d are unlimited{mode}"
+    told = "; ".join(f"{limit.words}, {_in_use(limit.used_bytes, reading)}" for limit in limits)
+    return f"no limit that was seen explains it: {told}{_wanted(asked)}{mode}"
 
 
 def find_cpu_limit(reading: Reading) -> Finding | None:
@@ -213,7 +253,7 @@ def _threads(reading: Reading) -> Named | None:
         words = (
             f"each thread's stack takes {tell_bytes(stack)} of an address space of {tell_bytes(space)} (ulimit -s, -v)"
         )
-        seen = f"; {count} threads and {_in_use(process.peak_vsize_bytes)}"
+        seen = f"; {count} threads and {_in_use(process.peak_vsize_bytes, reading)}"
         return Named(f"; {words}", Ground(words + seen, "RLIMIT_AS, RLIMIT_STACK"))
     timeline = reading.evidence.timeline
     tree = sum(one.threads.peak for one in timeline.processes) if timeline else 0

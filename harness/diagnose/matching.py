@@ -1,6 +1,7 @@
 """How a row of the table of kinds is tried against a reading: its texts, its signals, its own rule.
 
-Knows no kind by name.
+A text is a cause where the one who prints it is seen to have ended the process: the exception that the process told
+of, the library that called abort() or exit(). A text alone may be quoted and only supports. Knows no kind by name.
 """
 
 from __future__ import annotations
@@ -9,27 +10,49 @@ import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from harness.diagnose.address import LOWEST_MAPPED
+from harness.diagnose.killers import is_sent_by_process
+from harness.diagnose.plumbing import image_name, is_interpreter
 from harness.diagnose.reading import Reading
 from harness.diagnose.verdict import Ground, Remedy, Status
 
-EXCEPTION = "exception"  # the text stands in the uncaught exception
-EXIT = "exit"  # the text is among the last words of a process that left with a non-zero status
+EXCEPTION = "exception"  # the text is how the uncaught exception begins, with its type
+EXIT = "exit"  # the text is among the last words of a process that left with a non-zero status; exit=N: with that one
+# Which images print a text and call abort() themselves. Without one of these it is any library, never the interpreter.
+LIBC = re.compile(r"libc[.-].*|libc\.musl-.*|ld-musl-.*")
+CPP_RUNTIME = re.compile(r"lib(?:stdc\+\+|c\+\+|c\+\+abi)[.-].*")
+
+MAY_BE_LOGGED = "a program that prints a traceback and then leaves with sys.exit(1) looks the same from outside"
+_MAY_BE_QUOTED = "the text was printed; that the one who prints it ended the process was not seen"
 
 
 class Marker(NamedTuple):
-    """A text that explains a death, if the death is one of `ends`. `sample`: a file of tests/data/logs, or text."""
+    """A line that explains a death, if the death is one of `ends`. `sample`: a file of tests/data/logs, or text.
+
+    `remedy`: what helps against this one, in place of the kind's. `speaker`: the image that calls abort() after it has
+    printed this line.
+    """
 
     pattern: re.Pattern[str]
-    ends: tuple[str, ...]
+    ends: frozenset[str]
     sample: str
+    remedy: Remedy | None = None
+    speaker: re.Pattern[str] | None = None
+
+    @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        return () if self.remedy is None else (self.remedy,)
 
 
 class Finding(NamedTuple):
+    """`remedies`: in place of the kind's."""
+
     status: Status
     detail: str
     grounds: tuple[Ground, ...]
     groups: dict[str, str]
     against: tuple[str, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
 
 
 class Kind(NamedTuple):
@@ -51,42 +74,99 @@ class Kind(NamedTuple):
     names_limit: bool = False
 
 
-def marker(pattern: str, ends: str, sample: str) -> Marker:
-    return Marker(re.compile(pattern, re.MULTILINE), tuple(ends.split()), sample)
+def marker(
+    pattern: str, ends: str, sample: str, remedy: Remedy | None = None, speaker: re.Pattern[str] | None = None
+) -> Marker:
+    return Marker(re.compile(pattern, re.MULTILINE), frozenset(ends.split()), sample, remedy, speaker)
 
 
 def match(kind: Kind, reading: Reading) -> Finding | None:
     if reading.exit_code == 0:
         return kind.rule(reading) if kind.rule and kind.ends_well else None
+    own = _match_without_text(kind, reading)
     for marker in kind.markers:
         if finding := _match_marker(marker, reading):
-            return finding
-    if reading.signame is not None and reading.signame in kind.signals:
-        return Finding(_status_of_death(reading), kind.signals[reading.signame], (), {})
+            # A text may tell more of a kind that is proven without it, as of an abort.
+            proven = own is not None and own.status == "established"
+            return finding._replace(remedies=marker.remedies, status="established" if proven else finding.status)
+    return own
+
+
+def _match_without_text(kind: Kind, reading: Reading) -> Finding | None:
+    if reading.signame is not None and claims(kind, reading):
+        return Finding(status_of_death(reading), kind.signals[reading.signame], (), {})
     return kind.rule(reading) if kind.rule else None
 
 
+def claims(kind: Kind, reading: Reading) -> bool:
+    """Whether the signal is this kind by itself. A detail is the kernel's reason, and does not hold for one sent."""
+    detail = kind.signals.get(reading.signame or "")
+    return detail is not None and not (detail and is_sent_by_process(reading))
+
+
 def _match_marker(marker: Marker, reading: Reading) -> Finding | None:
+    if EXCEPTION in marker.ends and (finding := _match_exception(marker, reading)):
+        return finding
     ended_by = reading.signame or (EXIT if reading.culprit.ending else None)
-    if EXCEPTION in marker.ends and reading.final is not None and (found := marker.pattern.search(reading.chain)):
-        certain = not reading.is_log and reading.final.thread is None
-        ground = Ground(f"uncaught {reading.final.sentence}", str(reading.final.end))
-        return Finding("established" if certain else "supported", found[0].rstrip(": "), (ground,), _groups(found))
-    if ended_by is not None and ended_by not in marker.ends:
+    if marker.ends == {EXCEPTION}:
         return None
-    seen = reading.last_words(marker.pattern)
-    if seen is None or (ended_by is None and marker.ends == (EXCEPTION,)):
+    if ended_by is not None and marker.ends.isdisjoint({ended_by, f"{EXIT}={reading.exit_code}"}):
+        return None
+    status = _status_of_text(marker, reading)
+    seen = reading.said(marker.pattern) if status == "established" else reading.last_words(marker.pattern)
+    if status is None or seen is None:
         return None
     found, place = seen
-    status: Status = "established" if reading.is_printed_by_culprit(place) else "supported"
-    text = " ".join(found[0].split())
-    return Finding(status, text, (Ground(f"printed: {text}", str(place)),), _groups(found))
+    text = _detail(found)
+    against = () if status == "established" else (_MAY_BE_QUOTED,)
+    return Finding(status, text, (Ground(f"printed: {text}", str(place)),), _groups(found), against)
+
+
+def _match_exception(marker: Marker, reading: Reading) -> Finding | None:
+    for item in reading.exceptions:
+        if found := marker.pattern.match(item.text):
+            certain = reading.is_proven and not reading.is_log
+            ground = Ground(f"{'uncaught' if certain else 'printed:'} {item.sentence}", str(item.end))
+            against = () if certain or reading.is_log else (MAY_BE_LOGGED,)
+            status: Status = "established" if certain else "supported"
+            return Finding(status, _detail(found), (ground,), _groups(found), against)
+    return None
+
+
+def _status_of_text(marker: Marker, reading: Reading) -> Status | None:
+    """Null: who ended the process is known, and does not print this."""
+    if reading.is_log:
+        return "supported"
+    if reading.exit is not None:
+        return None if reading.exit.finalised or reading.exit.uncaught else "established"
+    caller = image_name(reading.aborting_image) if reading.aborting_image else None
+    if reading.signame != "SIGABRT" or caller is None:
+        return "supported"
+    if is_interpreter(caller):
+        return None
+    if marker.speaker is None or marker.speaker.fullmatch(caller):
+        return "established"
+    return "supported" if marker.speaker is CPP_RUNTIME else None  # which may be linked into any library
+
+
+def _detail(found: re.Match[str]) -> str:
+    """The whole text, or the part of it that the pattern calls `what`."""
+    return " ".join((found.groupdict().get("what") or found[0]).split()).rstrip(":")
 
 
 def _groups(found: re.Match[str]) -> dict[str, str]:
     return {name: value or "" for name, value in found.groupdict().items()}
 
 
-def _status_of_death(reading: Reading) -> Status:
+def status_of_death(reading: Reading) -> Status:
     culprit = reading.culprit
-    return "established" if culprit.seen and culprit.linked and not reading.is_log else "supported"
+    proven = culprit.seen and culprit.linked and not reading.is_log and not _is_unplaced(reading)
+    return "established" if proven else "supported"
+
+
+def _is_unplaced(reading: Reading) -> bool:
+    """Only what was mapped where tells a wild pointer from a guard page or a full /dev/shm; a null pointer is one."""
+    crash = reading.crash
+    if crash is None or reading.signame not in ("SIGSEGV", "SIGBUS") or reading.is_sent:
+        return False
+    return not crash.mappings and not crash.images and int(crash.fault_address or "0x0", 16) >= LOWEST_MAPPED

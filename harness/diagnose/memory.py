@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from harness.diagnose.growth import find_growth
 from harness.diagnose.verdict import MemoryUse
-from harness.evidence.memory import Course, GroupMemory, Timeline
+from harness.evidence.memory import Course, GroupMemory, ProcessMemory, Timeline
 
 _COURSE_POINTS = 40
+_SLACK = 0.05  # what a process may have grown after it was last seen
 _USER_LIMITS = {"RLIMIT_AS": "ulimit -v, of the address space", "RLIMIT_DATA": "ulimit -d, of private memory"}
 
 
@@ -26,14 +27,15 @@ class _Bound(NamedTuple):
         return self.bytes - (self.last_bytes or 0 if self.used_bytes is None else self.used_bytes)
 
 
-def judge_memory(timeline: Timeline | None) -> MemoryUse | None:
+def judge_memory(timeline: Timeline | None, *, alive: bool) -> MemoryUse | None:
+    """Of one that has ended nothing is foretold."""
     if timeline is None or not timeline.samples:
         return None
     total, bound = timeline.total_rss_bytes, _find_bound(timeline)
-    largest = max(timeline.processes, key=lambda process: process.peak_rss_bytes, default=None)
+    largest = _find_largest(timeline)
     last = _last(total) or 0
-    room = None if bound is None else max(0, bound.bytes - (bound.last_bytes or last))
-    peak = max(total.peak, largest.peak_rss_bytes if largest else 0)
+    room = None if bound is None or not alive else max(0, bound.bytes - (bound.last_bytes or last))
+    peak = max(total.peak, largest.peak_rss_bytes if largest else 0, _most(timeline))
     return MemoryUse(
         peak_bytes=peak,
         peak_s=total.peak_s if peak == total.peak else None,
@@ -50,6 +52,18 @@ def judge_memory(timeline: Timeline | None) -> MemoryUse | None:
         samples=timeline.samples,
         course=thin_out(total),
     )
+
+
+def _find_largest(timeline: Timeline) -> ProcessMemory | None:
+    """Null: some process had more than any was seen with, and which one is not known."""
+    largest = max(timeline.processes, key=lambda process: process.peak_rss_bytes, default=None)
+    is_known = largest is not None and _most(timeline) <= (1 + _SLACK) * largest.peak_rss_bytes
+    return largest if is_known else None
+
+
+def _most(timeline: Timeline) -> int:
+    """What the kernel counted for a process together with those that it had collected: one of them had it."""
+    return max((process.most_rss_bytes or 0 for process in timeline.processes), default=0)
 
 
 def _find_bound(timeline: Timeline) -> _Bound | None:

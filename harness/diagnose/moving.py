@@ -16,6 +16,7 @@ from harness.diagnose.verdict import (
     Ground,
     Status,
 )
+from harness.diagnose.wait_advice import is_sleeping
 from harness.diagnose.waiting import (
     main_thread,
     name_function,
@@ -26,6 +27,7 @@ from harness.diagnose.waiting import (
     tell_target,
     wants_gil,
 )
+from harness.diagnose.words import name_some
 from harness.evidence.alive import Counter, HotSpot, LivingProcess, LivingThread
 from harness.evidence.crash import CrashFrame
 
@@ -216,7 +218,7 @@ def _moving_locals(process: LivingProcess) -> list[Ground]:
     """Those that change and do not only rise: shown, not believed."""
     changing = [counter for counter in process.counters if counter.kind == "local" and not moves(counter)]
     told = [
-        f"{name_counter(counter)} changes but does not only rise: {', '.join(map(str, counter.values[:6]))}"
+        f"{name_counter(counter)} changes but does not only rise: {name_some([*map(str, counter.values)], 6)}"
         for counter in [*process.moving, *changing]
         if len(set(counter.values)) > 1
     ]
@@ -230,7 +232,7 @@ def _gil_grounds(process: LivingProcess) -> list[Ground]:
     if holder is None or not kept:
         return []
     where = tell_native(holder) or tell_place(holder)
-    fact = f"{name_thread(process, holder)} holds the GIL in {where}; {', '.join(kept[:3])} cannot run"
+    fact = f"{name_thread(process, holder)} holds the GIL in {where}; {name_some(kept, 3)} cannot run"
     return [Ground(fact, stack_of(process, holder))]
 
 
@@ -250,7 +252,7 @@ def find_waiting(scene: Scene) -> Finding | None:
     count = len(process.threads)
     asleep = f"{'all ' + str(count) + ' threads are' if count > 1 else 'its one thread is'} asleep, no ring of locks"
     grounds = (Ground(f"{asleep}, no counter moved in {scene.looked_s:.0f} s", "stacks"), *_gil_grounds(process))
-    return Finding("supported", process, thread, detail, grounds)
+    return Finding("supported", process, thread, detail, grounds, ends_itself=is_sleeping(thread))
 
 
 def _busiest(process: LivingProcess) -> LivingThread | None:

@@ -5,6 +5,7 @@ Pure. An .npz is never mapped by numpy, so what counts is what its arrays take i
 
 from __future__ import annotations
 
+import shlex
 from typing import Literal
 
 from msgspec import Struct
@@ -165,12 +166,12 @@ def _next(files: tuple[ArrayFile, ...], *, tight: bool, unknown: bool) -> str | 
             return _conversion(file)
     damaged = [file for file in files if file.troubles or any(array.trouble for array in file.arrays)]
     if unknown and damaged:
-        return f"{'python -m zipfile -t' if damaged[0].kind == 'npz' else 'ls -l'} {damaged[0].path}"
+        return f"{'python -m zipfile -t' if damaged[0].kind == 'npz' else 'ls -l'} {shlex.quote(damaged[0].path)}"
     return None
 
 
 def _conversion(file: ArrayFile) -> str:
-    return f"harness npz {file.path} --to-npy {file.path.removesuffix('.npz')}"
+    return shlex.join(["harness", "npz", file.path, "--to-npy", file.path.removesuffix(".npz")])
 
 
 def tell_bytes(count: int) -> str:

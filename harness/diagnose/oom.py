@@ -11,12 +11,12 @@ from harness.diagnose.killers import describe_sender, find_kill, is_oom_daemon, 
 from harness.diagnose.matching import Finding
 from harness.diagnose.reading import Reading
 from harness.diagnose.verdict import Ground, Hypothesis
+from harness.diagnose.words import cut_words
 from harness.evidence.memory import GroupKills, GroupMemory
 from harness.evidence.model import KernelLine
 
 _GIB = 1024**3
-# The counter is read when a process ends, and at each sample: a rise that belongs to this death is close to it.
-_SAME_MOMENT_S = 1.0
+_SLACK = 0.05  # what it may have grown after it was last seen, and is not worth a word
 # mm/oom_kill.c; earlyoom's kill.c (the uid came with 1.7); xnu's kern_memorystatus.c; our own words for a JetsamEvent.
 VICTIM = re.compile(
     r"oom-kill:.*\bpid=(?P<kernel>\d+)|Killed process (?P<killed>\d+)"
@@ -33,10 +33,12 @@ def find_oom(reading: Reading) -> Finding | None:
     for line in reading.evidence.kernel:
         named = name_victim(line)
         if named is not None and (reading.is_log or named == reading.culprit.pid):
-            ground = Ground(f"{_who(line)}: {line.text[:160]}", line.source)
+            ground = Ground(f"{_who(line)}: {cut_words(line.text, 160)}", line.source)
             return Finding("established", f"pid {named}{_tell_limit(line)}", (ground,), {})
         if not reading.is_log and _names_group(line, reading):
-            return Finding("established", f"pid {reading.culprit.pid}", (Ground(line.text[:160], line.source),), {})
+            return Finding(
+                "established", f"pid {reading.culprit.pid}", (Ground(cut_words(line.text, 160), line.source),), {}
+            )
     kill = find_kill(reading)
     if is_oom_daemon(kill) and kill is not None:
         ground = Ground(f"{kill.signame} was sent by the OOM daemon {kill.sender}", kill.source)
@@ -94,8 +96,8 @@ def _find_count(reading: Reading) -> Finding | None:
 
 
 def rises_at_death(reading: Reading) -> list[tuple[GroupMemory, GroupKills]]:
-    timeline, ended_s = reading.evidence.timeline, reading.culprit.ended_s
-    if timeline is None or ended_s is None:
+    timeline = reading.evidence.timeline
+    if timeline is None:
         return []
     chain = set(_groups_of(reading)) or {group.path for group in timeline.groups}
     return [
@@ -103,8 +105,34 @@ def rises_at_death(reading: Reading) -> list[tuple[GroupMemory, GroupKills]]:
         for group in timeline.groups
         if group.path in chain
         for rise in group.oom_kills
-        if rise.after_s - _SAME_MOMENT_S <= ended_s <= rise.at_s + _SAME_MOMENT_S
+        if reading.culprit.pid in _victims(rise, reading) and not _lived_on_after(rise, reading)
     ]
+
+
+def _lived_on_after(rise: GroupKills, reading: Reading) -> bool:
+    """It still had its memory when the counter had risen, and later: what was killed gives it up."""
+    timeline = reading.evidence.timeline
+    own = next((one for one in timeline.processes if one.pid == reading.culprit.pid), None) if timeline else None
+    course = list(zip(own.rss_bytes.times_s, own.rss_bytes.values, strict=True)) if own else []
+    then = [value for at_s, value in course if at_s <= rise.at_s]
+    later = [value for at_s, value in course if at_s > rise.at_s]
+    return bool(then and later) and max(later) >= then[-1] > 0
+
+
+def _victims(rise: GroupKills, reading: Reading) -> list[int]:
+    """Those that a rise can be about: the first that SIGKILL ended after the counter was last seen lower.
+
+    However long the kernel takes to free their memory, they end after it has counted them.
+    """
+    killed = [
+        process
+        for process in reading.evidence.processes
+        if process.ended_s is not None
+        and process.ended_s >= rise.after_s
+        and process.ending is not None
+        and process.ending.signame == "SIGKILL"
+    ]
+    return [process.pid for process in sorted(killed, key=lambda one: one.ended_s or 0.0)[: rise.kills]]
 
 
 def _others_named(reading: Reading) -> int:
@@ -161,7 +189,18 @@ def tell_peak(reading: Reading) -> str:
     peak = peak_of(reading)
     memory = reading.evidence.memory
     limit = memory.limit_bytes or memory.machine_bytes
-    return "" if peak is None or limit is None else f"; peak memory {peak / _GIB:.2f} of {limit / _GIB:.1f} GiB"
+    if peak is None or limit is None:
+        return ""
+    most = _most_of(reading)
+    bound = f" (at most {most / _GIB:.2f})" if most is not None and most > (1 + _SLACK) * peak else ""
+    return f"; peak memory {peak / _GIB:.2f}{bound} of {limit / _GIB:.1f} GiB"
+
+
+def _most_of(reading: Reading) -> int | None:
+    """The number that the kernel has for it and all that it had collected: its own peak is not above that."""
+    timeline = reading.evidence.timeline
+    own = (process for process in timeline.processes if process.pid == reading.culprit.pid) if timeline else ()
+    return next((process.most_rss_bytes for process in own), None)
 
 
 def peak_of(reading: Reading) -> int | None:

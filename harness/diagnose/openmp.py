@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harness.diagnose.verdict import Component, Ground, Remedy, Status, Upstream
+from harness.diagnose.words import name_some
 from harness.errors import EXIT_FAULT, EXIT_INCONCLUSIVE
 from harness.evidence.openmp import Binding, Caller, Census, Place, Runtime, Setting, Step
 
@@ -237,7 +238,7 @@ def _two_pools(census: Census, copies: list[Copy]) -> Ruling:
 
 
 def _undecided(census: Census, waiting: list[Caller]) -> Ruling:
-    names = ", ".join(_name(caller.place) for caller in waiting[:3])
+    names = name_some([_name(caller.place) for caller in waiting], 3)
     return Ruling(
         kind="risk",
         status="supported",
@@ -401,8 +402,7 @@ def describe(copy: Copy) -> str:
     version = f" {runtime.version}" if runtime.version else ""
     inside = "inside " if runtime.static else ""
     names = [_name(caller.place).rpartition("/")[2] for caller in copy.callers]
-    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    called = f", called by {shown}" if names else ""
+    called = f", called by {name_some(names, 3)}" if names else ""
     state = ", registered" if runtime.registered else ""
     kind = f"{_FAMILIES[runtime.family]} OpenMP{version}"
     return f"{kind} {inside}{name_place(runtime.place)}{called}{state}"

@@ -6,6 +6,7 @@ One table each of images and functions, and the names of functions without their
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from pathlib import PurePath
 
 from harness.evidence.crash import CrashFrame
@@ -29,7 +30,19 @@ _EXITS = re.compile(
     r"|__cxa_(?:throw|rethrow|pure_virtual|deleted_virtual|bad_\w+|call_\w+|throw_\w+)"
     r"|_Unwind_\w+|__gxx_personality_v0|std::__glibcxx_assert_fail|std::__libcpp_verbose_abort"
 )
-_CARRIERS = re.compile(r"__restore_rt|_sigtramp|<signal handler called>|faulthandler_\w+|start_thread|clone3?|_start")
+# Rust's way to the end; where there is debug information its sources tell (_STANDARD_SOURCE).
+_RUST_EXITS = re.compile(
+    r"(?:core|std)::panicking::.*|core::(?:option|result)::\w+_failed|panic_(?:abort|unwind)::.*|std::process::abort"
+    r"|std::rt::__rust_abort|std::sys::.*(?:abort_internal|__rust_(?:begin|end)_short_backtrace).*"
+    r"|(?:__rustc::)?(?:_*rust_\w+|rust_begin_unwind)|alloc::alloc::handle_alloc_error|alloc::raw_vec::handle_error"
+)
+# Of a library that is compiled into everybody's program: inlined headers of C++, Rust's own crates, Go's runtime.
+_STANDARD_SOURCE = re.compile(
+    r"/include/(?:[\w.-]+/)?c\+\+/|^/rustc/\w+/library/|/rustlib/src/rust/library/|^library/(?:core|alloc|std|panic_\w+)/src/"
+    r"|/src/runtime/[^/]+\.(?:go|s)$"
+)
+_TRAMPOLINES = r"__restore_rt|__kernel_rt_sigreturn|_sigtramp|<signal handler called>"
+_CARRIERS = re.compile(rf"{_TRAMPOLINES}|faulthandler_\w+|start_thread|clone3?|_start")
 _MALLOC_INTERNALS = re.compile(
     r"_int_(?:malloc|free|realloc|memalign)\w*|malloc_(?:consolidate|printerr)|unlink_chunk|sysmalloc\w*|systrim"
     r"|tcache_\w+|munmap_chunk|mremap_chunk|largebin_\w+|checked_request2size"
@@ -47,19 +60,29 @@ _LONGEST_NAME = 120
 _NO_SYMBOL = frozenset({"", "?", "??", "???", "<unknown>"})
 
 
+# Stacks have many frames of few functions: each name is taken apart once.
+@lru_cache(maxsize=4096)
 def image_name(image: str | None) -> str:
     return PurePath((image or "").removesuffix(" (deleted)")).name
 
 
+@lru_cache(maxsize=4096)
 def is_interpreter(image: str | None) -> bool:
     """The Python program or libpython; its extension modules (lib-dynload) are components of their own."""
     return _INTERPRETER.fullmatch(image_name(image)) is not None
 
 
+@lru_cache(maxsize=4096)
+def _is_runtime(image: str | None) -> bool:
+    return _IMAGES.fullmatch(image_name(image)) is not None
+
+
 def is_plumbing(frame: CrashFrame) -> bool:
     if frame.kind == "python":
         return False
-    if _IMAGES.fullmatch(image_name(frame.image)):
+    if _is_runtime(frame.image):
+        return True
+    if frame.file is not None and _STANDARD_SOURCE.search(frame.file):
         return True
     return is_exit(frame) or _CARRIERS.fullmatch(plain_function(frame) or "") is not None
 
@@ -69,12 +92,17 @@ def is_ours(frame: CrashFrame) -> bool:
 
 
 def is_exit(frame: CrashFrame) -> bool:
-    return _EXITS.fullmatch(plain_function(frame) or "") is not None
+    function = plain_function(frame) or ""
+    return (_EXITS.fullmatch(function) or _RUST_EXITS.fullmatch(function)) is not None
+
+
+def is_trampoline(frame: CrashFrame) -> bool:
+    """Between a signal's handler and what it interrupted."""
+    return frame.kind == "native" and re.fullmatch(_TRAMPOLINES, frame.function or "") is not None
 
 
 def is_malloc_internal(frame: CrashFrame) -> bool:
-    in_libc = _IMAGES.fullmatch(image_name(frame.image)) is not None
-    return in_libc and _MALLOC_INTERNALS.fullmatch(plain_function(frame) or "") is not None
+    return _is_runtime(frame.image) and _MALLOC_INTERNALS.fullmatch(plain_function(frame) or "") is not None
 
 
 def symbol_of(frame: CrashFrame) -> str | None:
@@ -87,9 +115,14 @@ def plain_function(frame: CrashFrame) -> str | None:
     symbol = symbol_of(frame)
     if symbol is None or frame.kind == "python":
         return symbol
+    return _plain(symbol, _is_runtime(frame.image))
+
+
+@lru_cache(maxsize=4096)
+def _plain(symbol: str, in_runtime: bool) -> str:
     name = _SUFFIX.sub("", _strip_arguments(_VERSION.sub("", symbol))) or ".omp_outlined"
     name = name.removeprefix("__GI_")
-    if not _IMAGES.fullmatch(image_name(frame.image)):
+    if not in_runtime:
         return name
     if variant := _VARIANT.fullmatch(name):
         # glibc serves memcpy with __memmove_avx_unaligned_erms on one CPU, with __memcpy_ssse3 on another.

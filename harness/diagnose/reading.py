@@ -8,18 +8,24 @@ from functools import cached_property
 from harness.diagnose import lastwords
 from harness.diagnose.address import Fault, describe_fault
 from harness.diagnose.blame import Blame, blame, crashed_thread
-from harness.diagnose.culprit import find_culprit, is_wrapper, main_process
+from harness.diagnose.culprit import Words, find_culprit, find_printed, tells_of_lost_child
+from harness.diagnose.failures import Failures, is_wrapper
 from harness.diagnose.lastwords import Dump, Place, Traceback
+from harness.diagnose.plumbing import plain_function
 from harness.diagnose.sicodes import is_sent
 from harness.diagnose.verdict import Frame
 from harness.evidence.crash import Crash
-from harness.evidence.model import Evidence, name_signal
+from harness.evidence.model import Evidence, Exit, Part, Uncaught, name_signal
 
-# Text printed longer before the death than this is not its explanation.
-_LAST_WORDS_S = 5.0
-# An uncaught exception ends the process at once; what follows is teardown.
-_TEARDOWN_S = 2.0
-_NOISE = re.compile(r"resource_tracker|warnings\.warn\(|^\s*$|leaked|^\[exit status|: line \d+: +\d+ ")
+# What may follow the last words of a process: its parent's notice, warnings of what outlives it, a dump of its death,
+# the stacks that Rust's panic hook and Go's runtime print after their message.
+_AFTERWORDS = re.compile(
+    r"\s*$|.*resource_tracker|\s+warnings\.warn\(|\[exit status|\S*: line \d+: +\d+ |Exception ignored |[WEI]\d{4} "
+    r"|(?:Current thread|Thread) 0x|Fatal Python error: |Extension modules: |Python runtime state: |  File |OMP: "
+    r"|Stack \(most|<Cannot show|Current thread's C stack trace |  Binary file |  <[a-zA-Z ]+>$|  \.\.\.$|Aborted"
+    r"|stack backtrace:$|note: (?:run with `RUST_|Some details are omitted, )"
+    r"|goroutine \d+ |[\w./-]+\.[\w.()*]+\(.*\)$|created by |exit status \d+$"
+)
 
 
 class Reading:
@@ -28,11 +34,11 @@ class Reading:
     def __init__(self, evidence: Evidence) -> None:
         self.evidence = evidence
         self.transcripts = evidence.transcripts
-        self.main = main_process(evidence)
-        self.notices = lastwords.find_notices(self.transcripts)
+        self.words = Words.of(evidence)
         self.dumps = lastwords.find_dumps(self.transcripts)
-        self.tracebacks = lastwords.find_tracebacks(self.transcripts)
-        self.culprit = find_culprit(evidence, self.notices, self.tracebacks)
+        self.failures = Failures(evidence)
+        self.main = self.failures.main
+        self.culprit = find_culprit(evidence, self.words)
 
     @property
     def is_log(self) -> bool:
@@ -53,10 +59,28 @@ class Reading:
         return shlex.join(self.evidence.argv)
 
     @cached_property
+    def uncaught(self) -> Uncaught | None:
+        """The exception that ended the culprit, told by itself."""
+        process = next((one for one in self.evidence.processes if one.pid == self.culprit.pid), None)
+        return self.failures.uncaught(process) if process else None
+
+    @cached_property
+    def exit(self) -> Exit | None:
+        """The culprit's call of exit(), told by itself."""
+        process = next((one for one in self.evidence.processes if one.pid == self.culprit.pid), None)
+        return self.failures.exit(process) if process else None
+
+    @cached_property
     def dump(self) -> Dump | None:
-        """faulthandler's text for the culprit's signal, or a fatal error of the interpreter itself."""
-        near = [dump for dump in self.dumps if self._is_near_death(dump.place)]
-        return next((dump for dump in near if dump.signame in (None, self.signame)), None)
+        """faulthandler's text for the culprit's signal, or a fatal error of the interpreter itself.
+
+        It names no process: where several have died of that signal, it is the one that was printed next.
+        """
+        fitting = [dump for dump in self.dumps if dump.signame in (None, self.signame)]
+        died_s = self.crash.at_s if self.crash else self.culprit.ended_s
+        if died_s is None:
+            return fitting[0] if fitting else None
+        return min(fitting, key=lambda dump: abs((dump.place.at_s or died_s) - died_s), default=None)
 
     @cached_property
     def crash(self) -> Crash | None:
@@ -78,61 +102,101 @@ class Reading:
         return blame(self.crash) if self.crash else None
 
     @cached_property
-    def final(self) -> Traceback | None:
-        """The exception that ended the culprit, when an exception did. CPython's status for that is 1.
-
-        Ctrl-C is one as well: CPython prints the traceback, then dies of SIGINT to tell its parent the truth.
-        """
-        if self.signame == "SIGINT":
-            return next((item for item in reversed(self.tracebacks) if item.type == "KeyboardInterrupt"), None)
-        if self.signame is not None or self.exit_code == 0:
-            return None
-        own = [traceback for traceback in self.tracebacks if not traceback.is_cascade] or self.tracebacks
-        for traceback in reversed(own):
-            if traceback.thread is not None or self.exit_code in (1, None):
-                return traceback if self._is_near_death(traceback.end, _TEARDOWN_S) else None
-        return None
+    def aborting_image(self) -> str | None:
+        """The image that called abort(), where the stack was read."""
+        frames = self.blame.frames_below if self.blame else ()
+        below = [index for index, frame in enumerate(frames) if plain_function(frame) in ("abort", "__abort")]
+        return frames[below[-1] + 1].image if below and below[-1] + 1 < len(frames) else None
 
     @cached_property
-    def chain(self) -> str:
-        """The final exception with those it says it was caused by, as text."""
-        if self.final is None:
-            return ""
-        index = self.tracebacks.index(self.final)
-        first = index
-        while first > 0 and self.tracebacks[first].follows_chain:
-            first -= 1
-        return "\n".join(f"{item.type}: {item.message}" for item in reversed(self.tracebacks[first : index + 1]))
+    def final(self) -> Traceback | None:
+        """The exception that ended the culprit, when an exception did.
 
-    def is_last_word(self, traceback: Traceback) -> bool:
-        """Nothing but teardown noise and the cascade it set off was printed after it."""
-        later = {item.place.number for item in self.tracebacks if item.place.file == traceback.place.file}
-        for transcript in self.transcripts:
-            for part in transcript.parts:
-                if part.file != traceback.end.file:
-                    continue
-                for number, line in enumerate(part.lines[traceback.end.number :], traceback.end.number + 1):
-                    if number in later or line.startswith(("Exception ", "[rank", "W1", "E1")):
-                        return True
-                    if not _NOISE.search(line):
-                        return False
+        It is proven where the process told of it; else it is what was printed last, with the status that fits. Ctrl-C
+        is one as well: CPython prints the traceback, then dies of SIGINT to tell its parent the truth.
+        """
+        if self.signame not in (None, "SIGINT") or self.exit_code == 0:
+            return None
+        if self.uncaught is not None:
+            told = self.uncaught
+            return self._origin(find_printed(told.type, told.at_s, self.culprit.rank, self.words.exceptions))
+        printed = [item for item in self.words.exceptions if self._may_be_final(item)]
+        last = next(reversed([item for item in printed if not tells_of_lost_child(item)] or printed), None)
+        return last if last is not None and self.is_last_word(last) else None
+
+    def _may_be_final(self, item: Traceback) -> bool:
+        if self.signame == "SIGINT":
+            return item.type == "KeyboardInterrupt"
+        if item.thread is not None:
+            return True
+        return self.exit is None and self.exit_code in (1, None) and self.culprit.role != "child"
+
+    @property
+    def is_proven(self) -> bool:
+        """The process itself told that the exception was uncaught: a text alone may have been logged."""
+        return self.uncaught is not None
+
+    def _origin(self, item: Traceback) -> Traceback:
+        """What a worker had sent, where that is what the exception printed."""
+        following = (other for other in self.words.exceptions if other.place.file == item.place.file and other.reraised)
+        return next((other for other in following if 0 < other.place.number - item.end.number <= 2), item)
+
+    @cached_property
+    def exceptions(self) -> tuple[Traceback, ...]:
+        """The final exception, and those that it says were its direct cause, that one first."""
+        if self.final is None:
+            return ()
+        found = [self.final]
+        while found[-1].caused and (cause := self._printed_before(found[-1])):
+            found.append(cause)
+        return tuple(found)
+
+    def _printed_before(self, item: Traceback) -> Traceback | None:
+        same = (
+            other for other in self.words.exceptions if other.end.file == item.place.file and other.rank == item.rank
+        )
+        earlier = [other for other in same if other.end.number < item.place.number]
+        return max(earlier, key=lambda other: other.end.number, default=None)
+
+    @property
+    def chain(self) -> str:
+        return "\n".join(item.text for item in self.exceptions)
+
+    def is_last_word(self, item: Traceback) -> bool:
+        """Nothing but what follows a death, and the exceptions it set off, was printed after it."""
+        later = {other.place.number for other in self.words.exceptions if other.place.file == item.place.file}
+        part = self._part(item.end.file)
+        lines = part.lines[item.end.number + item.message.count("\n") :] if part else ()
+        for number, line in enumerate(lines, item.end.number + item.message.count("\n") + 1):
+            if number in later or line.startswith(("[rank", "[default")):
+                return True
+            if not _AFTERWORDS.match(line):
+                return False
         return True
 
     def last_words(self, pattern: re.Pattern[str]) -> tuple[re.Match[str], Place] | None:
-        """The pattern in what was printed shortly before the culprit's end."""
-        return next(
-            (
-                (match, place)
-                for match, place in lastwords.search(self.transcripts, pattern)
-                if self._is_near_death(place)
-            ),
-            None,
-        )
+        """The last place where the pattern stands as a line of its own, if nothing shows that the process went on."""
+        found = self.said(pattern)
+        return None if found is None or self._went_on_after(*found) else found
 
-    def _is_near_death(self, place: Place, window_s: float = _LAST_WORDS_S) -> bool:
-        if place.at_s is None or self.culprit.ended_s is None:
-            return True
-        return -window_s <= self.culprit.ended_s - place.at_s <= window_s
+    def said(self, pattern: re.Pattern[str]) -> tuple[re.Match[str], Place] | None:
+        """The last place where the pattern stands as a line of its own."""
+        return next(reversed(list(lastwords.search(self.transcripts, pattern))), None)
+
+    def mentions(self, pattern: re.Pattern[str]) -> bool:
+        """Whether the pattern stands anywhere in the output."""
+        return any(pattern.search("\n".join(part.lines)) for one in self.transcripts for part in one.parts)
+
+    def _went_on_after(self, match: re.Match[str], place: Place) -> bool:
+        """It printed more, and nobody else was there who could have."""
+        part = self._part(place.file)
+        if self.is_log or part is None or not self.is_printed_by_culprit(place):
+            return False
+        rest = part.lines[place.number + match[0].count("\n") :]
+        return any(not _AFTERWORDS.match(line) and not line.startswith(" ") for line in rest)
+
+    def _part(self, file: str) -> Part | None:
+        return next((part for one in self.transcripts for part in one.parts if part.file == file), None)
 
     def is_printed_by_culprit(self, place: Place) -> bool:
         """No other process that could have printed it was alive, or faulthandler's dump of this death follows it."""

@@ -17,7 +17,8 @@ _LOCAL_SAMPLES = 3
 class Finding(NamedTuple):
     """`thread` null: the process as a whole. `culprit`: the native frame that names the component.
 
-    `remedies` stand for those of the kind where the cause allows better ones.
+    `remedies` stand for those of the kind where the cause allows better ones; `ask`: whom to look at next, another
+    process. `ends_itself`: looking longer at it would show the same.
     """
 
     status: Status
@@ -28,6 +29,8 @@ class Finding(NamedTuple):
     against: tuple[str, ...] = ()
     culprit: CrashFrame | None = None
     remedies: tuple[Remedy, ...] = ()
+    ask: int | None = None
+    ends_itself: bool = False
 
 
 class Scene:

@@ -13,6 +13,7 @@ from harness.diagnose.blame import list_python_frames
 from harness.diagnose.lastwords import innermost_user_frame
 from harness.diagnose.plumbing import image_name, is_interpreter, is_plumbing, plain_function
 from harness.diagnose.verdict import Node, Outlier
+from harness.diagnose.words import name_some
 from harness.evidence.alive import LivingProcess
 from harness.evidence.crash import CrashFrame
 
@@ -183,9 +184,7 @@ def tell_few(stacks: Sequence[Stack]) -> str:
 def _tell_members(stacks: list[Stack]) -> str:
     ranks = [stack.rank for stack in stacks if stack.rank is not None]
     names = list(dict.fromkeys(stack.name for stack in stacks if stack.rank is None))
-    shown = ", ".join(names[:_MOST_NAMES]) + (
-        f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    )
+    shown = name_some(names, _MOST_NAMES)
     return ", ".join(part for part in (tell_ranks(ranks) if ranks else "", shown) if part)
 
 

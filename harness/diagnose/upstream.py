@@ -53,5 +53,5 @@ def find_upstream(kind: str, reading: Reading) -> tuple[Upstream, ...]:
     return tuple(
         Upstream(signature.ref, signature.why)
         for signature in SIGNATURES
-        if kind in signature.kinds and reading.last_words(signature.pattern)
+        if kind in signature.kinds and reading.mentions(signature.pattern)
     )

@@ -48,11 +48,16 @@ class Component(Struct, frozen=True):
 
 
 class ProcessRef(Struct, frozen=True):
+    """`python`: the version of the interpreter, where this process is one and it is known."""
+
     pid: int | None
     role: Literal["main", "worker", "child"]
     thread: str | None = None
     tid: int | None = None
     host: str | None = None
+    argv: tuple[str, ...] = ()
+    python: str | None = None
+    rank: str | None = None
 
 
 class Frame(Struct, frozen=True):
@@ -64,6 +69,25 @@ class Frame(Struct, frozen=True):
     def place(self) -> str:
         name = self.file.rpartition("/")[2]
         return f"{self.function} ({name}:{self.line})"
+
+
+class Call(Struct, frozen=True):
+    """One place on a stack; `times` in a row. Native calls have an image, and file and line where those are known."""
+
+    kind: Literal["python", "native"]
+    function: str | None
+    file: str | None
+    line: int | None
+    image: str | None = None
+    offset: str | None = None
+    times: int = 1
+
+
+class Stack(Struct, frozen=True):
+    """The innermost calls of the thread that died, the innermost first; `more`: frames that are not among them."""
+
+    calls: tuple[Call, ...]
+    more: int
 
 
 class Ground(Struct, frozen=True):
@@ -100,6 +124,7 @@ class Verdict(Struct, frozen=True):
     remedies: tuple[Remedy, ...]
     next: str | None
     fault: str | None = None
+    stack: Stack | None = None
 
 
 class Hypothesis(Struct, frozen=True):
@@ -151,7 +176,8 @@ class MemoryUse(Struct, frozen=True):
     """Memory of all processes of the command together (pages that they share count for each); `growth` null: none.
 
     `limit`: which one would be met first; `limit_used_bytes`: what a limiting control group had at most, all told.
-    `course`: evenly over time. `peak_s` null: the kernel knows the peak, not when it was.
+    `course`: evenly over time. `peak_s` null: the kernel knows the peak, not when it was; `largest_pid`
+    null: nor whose.
     """
 
     peak_bytes: int

@@ -21,6 +21,7 @@ from harness.diagnose.plumbing import (
     symbol_of,
 )
 from harness.diagnose.verdict import Frame
+from harness.diagnose.words import cut_items, name_some
 from harness.evidence.alive import HeldLock, LivingProcess, LivingThread, LockKind, Wait
 from harness.evidence.crash import CrashFrame
 
@@ -283,8 +284,8 @@ def tell_target(wait: Wait) -> str:
         return f"{call} ({wait.wchan})" if wait.wchan else call
     named = not wait.peer_pids or any(str(pid) in wait.target for pid in wait.peer_pids)
     verb = "held by" if FILE_LOCKS.fullmatch(wait.syscall or "") else "at its other end"
-    peers = "" if named else f", {verb} process {', '.join(map(str, wait.peer_pids[:4]))}"
-    return f"{wait.target[:_LONGEST_TARGET]}{peers} ({call})"
+    peers = "" if named else f", {verb} process {name_some([str(pid) for pid in wait.peer_pids], 4)}"
+    return f"{cut_items(wait.target, _LONGEST_TARGET)}{peers} ({call})"
 
 
 def tell_lock(process: LivingProcess, lock: HeldLock) -> str:

@@ -17,7 +17,11 @@ Step = Literal["native-all", "native", "python", "raw", "none"]
 
 
 class CrashFrame(Struct, frozen=True):
-    """One frame of a thread. Python frames have file and line; native ones an image and an offset into it."""
+    """One frame of a thread. Python frames have file and line; native ones an image and an offset into it.
+
+    `guessed`: the unwinder had lost the thread of the stack before it came here. `omitted`: how many frames between
+    this one and the next are not kept, of a stack too deep for that.
+    """
 
     kind: Literal["python", "native"]
     function: str | None
@@ -26,16 +30,23 @@ class CrashFrame(Struct, frozen=True):
     image: str | None = None
     offset: str | None = None
     address: str | None = None
+    guessed: bool = False
+    omitted: int = 0
 
 
 class CrashThread(Struct, frozen=True):
-    """`source` is the tool that read it ("pystack native-all", "py-spy", …)."""
+    """`source` is the tool that read it ("pystack native-all", "py-spy", …).
+
+    `python_state`: the interpreter knows this thread (PyThreadState). `holds_gil`: it has the GIL. Null: not told.
+    """
 
     tid: int
     name: str | None
     crashed: bool
     frames: tuple[CrashFrame, ...]
     source: str
+    python_state: bool | None = None
+    holds_gil: bool | None = None
 
 
 class Image(Struct, frozen=True):
@@ -60,6 +71,14 @@ class Mapping(Struct, frozen=True):
     path: str | None
 
 
+class Cpu(Struct, frozen=True):
+    """`flags`: the extensions it shows (/proc/cpuinfo). `is_virtual` null: it does not tell."""
+
+    model: str | None
+    flags: tuple[str, ...]
+    is_virtual: bool | None = None
+
+
 class ToolRun(Struct, frozen=True):
     """One tool's try at the stacks, in the order they were made; `error` are its own words."""
 
@@ -70,7 +89,10 @@ class ToolRun(Struct, frozen=True):
 
 
 class Crash(Struct, frozen=True):
-    """One fatal signal as it arrived, before any other handler saw it; `origin` core: read from a core afterwards."""
+    """One fatal signal as it arrived, before any other handler saw it; `origin` core: read from a core afterwards.
+
+    `code`: the bytes at pc, in hexadecimal; null: not kept. `cpu`: of a SIGILL.
+    """
 
     pid: int
     tid: int
@@ -97,4 +119,6 @@ class Crash(Struct, frozen=True):
     loop: bool = False
     sender_pid: int | None = None
     origin: Literal["crash link", "core"] = "crash link"
+    code: str | None = None
+    cpu: Cpu | None = None
     gaps: tuple[Gap, ...] = ()

@@ -28,7 +28,10 @@ class Limit(Struct, frozen=True):
 
 
 class ProcessMemory(Struct, frozen=True, omit_defaults=True):
-    """One process. `peak_rss_bytes` is the kernel's own; `cpu_s` at its end, or when last seen."""
+    """One process. `peak_rss_bytes` is the kernel's own for it, when last seen or at its end; `cpu_s` at its end.
+
+    `most_rss_bytes`: at its end the kernel had one number for it and all that it had collected: the greatest of theirs.
+    """
 
     pid: int
     rss_bytes: Course = Course()
@@ -37,6 +40,7 @@ class ProcessMemory(Struct, frozen=True, omit_defaults=True):
     fds: Course = Course()
     pss_bytes: Course = Course()
     peak_rss_bytes: int = 0
+    most_rss_bytes: int | None = None
     peak_vsize_bytes: int = 0
     data_bytes: int = 0
     cpu_s: float | None = None

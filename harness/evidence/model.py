@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from harness.evidence.crash import Crash
 from harness.evidence.gap import Gap
+from harness.evidence.glimpse import Glimpse
 from harness.evidence.memory import Kill, Room, Timeline
 
 EVIDENCE_SCHEMA = "harness.evidence/1"
@@ -47,7 +48,10 @@ def name_signal(signo: int) -> str:
 
 
 class Process(Struct, frozen=True):
-    """One process of the command's tree. `ending` null and `ended_s` set: it ended, its status was not visible."""
+    """One process of the command's tree. `ending` null and `ended_s` set: it ended, its status was not visible.
+
+    `alive_s`: where its end was not told but noticed, when it was last seen alive; it ended between then and `ended_s`.
+    """
 
     pid: int
     ppid: int
@@ -60,6 +64,30 @@ class Process(Struct, frozen=True):
     ending: Ending | None = None
     source: str = ""
     peak_rss_bytes: int | None = None
+    alive_s: float | None = None
+
+
+class Uncaught(Struct, frozen=True):
+    """An exception that nothing caught, as the process itself told when it reached the top of its main thread."""
+
+    pid: int
+    at_s: float
+    type: str
+
+
+class Exit(Struct, frozen=True):
+    """A process called exit() with a status other than 0, as it told itself.
+
+    `finalised`: the interpreter had ended itself before, as after sys.exit(); where it had not, native code called
+    exit() while Python was running. `uncaught`: the type of an exception that nothing caught, if one was the last that
+    happened before.
+    """
+
+    pid: int
+    at_s: float
+    exit_code: int
+    finalised: bool
+    uncaught: str | None
 
 
 class PassedSignal(Struct, frozen=True):
@@ -142,7 +170,10 @@ class Transcript(Struct, frozen=True):
 
 
 class Evidence(Struct, frozen=True):
-    """Everything a judgement may rest on. `origin` is "run" (we owned the process) or "log" (somebody's text)."""
+    """Everything a judgement may rest on. `origin` is "run" (we owned the process) or "log" (somebody's text).
+
+    `sees_births`: the kernel told of every process of the tree, so none is missing from `processes`.
+    """
 
     harness: str
     origin: str
@@ -155,6 +186,9 @@ class Evidence(Struct, frozen=True):
     python: str | None = None
     processes: tuple[Process, ...] = ()
     crashes: tuple[Crash, ...] = ()
+    uncaught: tuple[Uncaught, ...] = ()
+    exits: tuple[Exit, ...] = ()
+    sees_births: bool = False
     signals: tuple[PassedSignal, ...] = ()
     channels: tuple[Channel, ...] = ()
     kernel: tuple[KernelLine, ...] = ()
@@ -162,6 +196,7 @@ class Evidence(Struct, frozen=True):
     memory: Memory = Memory()
     timeline: Timeline | None = None
     room: Room | None = None
+    glimpses: tuple[Glimpse, ...] = ()
     kills: tuple[Kill, ...] = ()
     environment: dict[str, str] = {}
     script: tuple[Statement, ...] = ()

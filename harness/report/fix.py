@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Literal
 
 from msgspec import Struct
@@ -58,11 +59,12 @@ def _files(count: int) -> str:
 
 
 def _next(document: FixDocument) -> list[str]:
-    command = f"harness openmp fix --python {document.python}"
+    python = shlex.quote(document.python)
+    command = f"harness openmp fix --python {python}"
     if document.plan is not None and document.plan.broken:
         return [f"{command} --undo"]
     if document.action == "apply" and document.plan is not None and document.plan.links:
-        return [f"harness openmp --python {document.python}", f"to take it back: {command} --undo"]
+        return [f"harness openmp --python {python}", f"to take it back: {command} --undo"]
     if document.action == "dry-run" and document.plan is not None and document.plan.links:
         return [f"{command} --apply"]
-    return [f"harness openmp --python {document.python}"]
+    return [f"harness openmp --python {python}"]

@@ -23,17 +23,19 @@ def tell_memory(use: MemoryUse | None, *, terminal: bool) -> list[str]:
 
 def _tell_peak(use: MemoryUse) -> str:
     when = "" if use.peak_s is None else f" at {tell_time(use.peak_s)}"
+    if use.largest_bytes is None and use.peak_s is None:
+        return f"peak {tell_bytes(use.peak_bytes)} in one of its processes, which one is not known"
     many = f" in {use.processes} processes" if use.processes > 1 else ""
     largest = ""
     if use.processes > 1 and use.largest_bytes is not None:
-        largest = f", {tell_bytes(use.largest_bytes)} of it in process {use.largest_pid}"
+        largest = f", the largest {tell_bytes(use.largest_bytes)} (process {use.largest_pid})"
     return f"peak {tell_bytes(use.peak_bytes)}{many}{when}{largest}"
 
 
 def _tell_limit(use: MemoryUse) -> str:
     if use.limit_bytes is None:
         return "no limit is known"
-    used = "" if use.limit_used_bytes is None else f", which had {tell_bytes(use.limit_used_bytes)} at most"
+    used = "" if use.limit_used_bytes is None else f", which had {tell_bytes(use.limit_used_bytes)} when most was seen"
     return f"the limit is {tell_bytes(use.limit_bytes)} ({use.limit}{used})"
 
 

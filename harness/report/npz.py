@@ -8,6 +8,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from harness.diagnose.npz import NpzDocument, tell_bytes
+from harness.diagnose.words import name_some
 from harness.evidence.arrays import Array, ArrayFile, Measured
 from harness.evidence.transcript import clean_for_terminal
 from harness.remedy.npz import Conversion
@@ -36,7 +37,7 @@ def render(document: NpzDocument, *, width: int, color: bool) -> str:
         lines += rows("file", [f"{file.path}  {tell_bytes(file.file_bytes)} on disk"], width, color)
         lines += rows("arrays", _arrays(file, measured), width, color)
         lines += rows("trouble", [*_troubles(file), *file.troubles], width, color)
-        lines += rows("not arrays", [", ".join(file.others[:_MOST_ROWS])] if file.others else [], width, color)
+        lines += rows("not arrays", [name_some(file.others, _MOST_ROWS)] if file.others else [], width, color)
         lines += _maps(file)
     if document.measured and document.python:
         lines += rows("measured", [f"in a child, one access each, with {document.python}"], width, color)
@@ -84,6 +85,7 @@ def _troubles(file: ArrayFile) -> list[str]:
 
 
 def _maps(file: ArrayFile) -> list[str]:
+    """Of as many arrays as are listed above it."""
     return _unwrapped("map", [tell_mapping(file, array) for array in file.arrays[:_MOST_ROWS] if array.offset])
 
 
@@ -115,4 +117,5 @@ def render_conversion(document: ConversionDocument, *, width: int, color: bool) 
     ]
     lines += rows("left out", [f"{one.name}: {one.why}" for one in done.left_out], width, color)
     loads = [f"np.load({one.path!r}, mmap_mode='r')" for one in done.written[:_MOST_ROWS]]
+    loads += [f"# … and {count - _MOST_ROWS} more"] if count > _MOST_ROWS else []
     return "\n".join([*lines, *_unwrapped("load", loads)]) + "\n"

@@ -30,7 +30,8 @@ def render_ps(table: ProcessTable, *, width: int, color: bool) -> str:
     lines = []
     for row in cells:
         start = "  ".join(text.ljust(size) for text, size in zip(row, widths, strict=False))
-        lines.append(clean_for_terminal(f"{start}  {row[-1]}"[:width].rstrip()))
+        whole = f"{start}  {row[-1]}".rstrip()
+        lines.append(clean_for_terminal(whole if len(whole) <= width else f"{whole[: width - 1].rstrip()}…"))
     if color:
         lines[0] = f"\x1b[2m{lines[0]}\x1b[0m"
     target = table.address.replace("{pid}", str(chosen.pid))

@@ -6,17 +6,22 @@ Order as in DESIGN section 5. Does not decide anything.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import textwrap
+from pathlib import PurePath
 from typing import TypedDict
 
-from harness.diagnose.verdict import Component, Document, Hypothesis, Remedy
+from harness.diagnose.killers import is_told_to_leave
+from harness.diagnose.verdict import Call, Component, Document, Hypothesis, Remedy, Stack
+from harness.diagnose.words import cut_words
 from harness.evidence.gap import Gap
 from harness.evidence.transcript import clean_for_terminal
 from harness.report.living import list_living_rows, tell_cost
 from harness.report.memory import tell_memory
 
 _LABEL = 11
+_LONGEST_LINE = 200
 _ONE_LINERS = frozenset({"python-exception", "interrupted", "exit-nonzero", "clean"})
 _BOLD, _RED, _DIM, _OFF = "\x1b[1m", "\x1b[31m", "\x1b[2m", "\x1b[0m"
 
@@ -25,7 +30,10 @@ def render(document: Document, *, width: int, color: bool, terminal: bool = Fals
     """The whole report, or one line where one line says it all."""
     lines = [paint_headline(verdict_line(document), width, color)]
     if document.verdict.kind in _ONE_LINERS and document.verdict.process.role == "main":
-        lines += rows("", document.verdict.against[1:], width, color)  # the first is in the headline
+        in_headline = document.verdict.kind == "clean"  # the first one
+        lines += rows("but", document.verdict.against[in_headline:], width, color)
+        told = [ground.fact for ground in document.verdict.grounds if is_told_to_leave(ground)]
+        lines += rows("signal", told, width, color)
         if document.verdict.kind == "exit-nonzero":
             lines += rows("output", _last_output(document), width, color)
         lines += rows("next", [document.verdict.next] if document.verdict.next else [], width, color)
@@ -34,6 +42,7 @@ def render(document: Document, *, width: int, color: bool, terminal: bool = Fals
     verdict = document.verdict
     lines += rows("fault", [verdict.fault] if verdict.fault else [], width, color)
     lines += rows("component", _component(verdict.component, verdict.faulting_image), width, color)
+    lines += rows("stack", _stack(verdict.stack), width, color)
     lines += rows("process", _process(document), width, color)
     lines += rows("memory", tell_memory(document.memory, terminal=terminal), width, color)
     lines += rows("grounds", [f"{ground.fact}  [{ground.source}]" for ground in verdict.grounds], width, color)
@@ -103,10 +112,27 @@ def rows(label: str, texts: list[str] | tuple[str, ...], width: int, color: bool
 
 
 def _component(component: Component | None, faulting: Component | None) -> list[str]:
+    """The two are told apart by image and function; only one of them has the offset."""
     rows = [name_component(component)] if component else []
-    if faulting and faulting != component:
+    if faulting and (component is None or (faulting.image, faulting.function) != (component.image, component.function)):
         rows.append(f"faulting image: {name_component(faulting)}")
     return rows
+
+
+def _stack(stack: Stack | None) -> list[str]:
+    if stack is None:
+        return []
+    more = f"… and {stack.more:,} more frame{'s' * (stack.more != 1)}"
+    return [*(_tell_call(call) for call in stack.calls), *([more] if stack.more else [])]
+
+
+def _tell_call(call: Call) -> str:
+    """`walk (list.cpp:3) in libwalk.so`; Python's without an image."""
+    place = f" ({PurePath(call.file).name}:{call.line})" if call.file else ""
+    image = f" in {PurePath(call.image).name}" if call.image else ""
+    function = call.function or (_plus(call.offset) if call.offset else "?")
+    times = f"  × {call.times:,}" if call.times > 1 else ""
+    return f"{function}{place}{image}{times}"
 
 
 def _core(path: str | None) -> list[str]:
@@ -127,20 +153,22 @@ def _plus(offset: str) -> str:
 
 
 def _process(document: Document) -> list[str]:
-    process, target = document.verdict.process, document.target
-    python = f", Python {target.python}" if target.python else ""
-    outcome = document.outcome
-    command = f"the command ended with exit status {outcome.exit_code}" if outcome.exit_code is not None else ""
+    """Of another process than the command itself also what it was; a version only where it is a Python."""
+    process, target, outcome = document.verdict.process, document.target, document.outcome
+    python = f", Python {process.python}" if process.python else ""
     thread = f", thread {process.tid}" if process.tid not in (None, process.pid) else ""
+    is_target = process.pid == target.pid
+    command = [f"its command: {shlex.join(process.argv)}"] if process.argv and not is_target else []
     if outcome.state == "alive":
-        role = "pid" if process.pid == target.pid else f"{process.role} of {target.pid}: pid"
-        since = f", running for {tell_duration(outcome.duration_s or 0.0)}" if process.pid == target.pid else ""
+        role = "pid" if is_target else f"{process.role} of {target.pid}: pid"
+        since = f", running for {tell_duration(outcome.duration_s or 0.0)}" if is_target else ""
         where = f" on {process.host}" if process.host else ""
-        return [f"{role} {process.pid}{where}{thread}{python}{since}"]
+        return [f"{role} {process.pid}{where}{thread}{python}{since}", *command]
     if process.role == "main":
         after = f", after {tell_duration(outcome.duration_s or 0.0)}"
         return [f"pid {process.pid}{thread}{python}{after}"] if process.pid else []
-    return [f"{process.role} {process.pid or '(pid unknown)'}{thread}{python}; {command}"]
+    ended = f"; the command ended with exit status {outcome.exit_code}" if outcome.exit_code is not None else ""
+    return [f"{process.role} {process.pid or '(pid unknown)'}{thread}{python}{ended}", *command]
 
 
 def _tell_gap(gap: Gap) -> str:
@@ -162,9 +190,9 @@ def _last_output(document: Document) -> list[str]:
             if progress.last_output_age_s is not None
             else ""
         )
-        rows.append(f"last line: {progress.last_line[:200]!r}{age}")
+        rows.append(f"last line: {cut_words(progress.last_line, _LONGEST_LINE)!r}{age}")
     if progress.unfinished_line:
-        rows.append(f"a line that was still being redrawn: {progress.unfinished_line[:200]!r}")
+        rows.append(f"a line that was still being redrawn: {cut_words(progress.unfinished_line, _LONGEST_LINE)!r}")
     return rows
 
 

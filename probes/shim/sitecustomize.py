@@ -16,7 +16,7 @@ def start_link():
     library = os.path.join(os.path.dirname(link or ""), name)
     if not link or not os.path.exists(library):
         return
-    native = ctypes.CDLL(library)
+    native = ctypes.PyDLL(library)  # with the GIL: the link adds an audit hook
     native.harness_link_start.argtypes = [ctypes.c_char_p]
     native.harness_link_start(os.fsencode(link))
     # At the interpreter's end faulthandler gives the default action back; libraries' destructors run after that.

@@ -48,7 +48,10 @@ def print_report(name: str, cases: Path) -> str:
 def test_sample_is_what_the_program_prints(tmp_path: Path) -> None:
     found = SAMPLE.search(README.read_text())
     assert found is not None
-    for file in read_literals(SCENARIOS / f"{found['name']}.py").get("NEEDS_FILES", ()):
+    literals = read_literals(SCENARIOS / f"{found['name']}.py")
+    for module in literals.get("NEEDS", ()):
+        pytest.importorskip(module)
+    for file in literals.get("NEEDS_FILES", ()):
         if not Path(file).exists():
             pytest.skip(f"needs {file}")
     assert found["text"] == normalise(print_report(found["name"], tmp_path))

@@ -119,7 +119,8 @@ class Network:
         return {
             **kept,
             "HX_LOG": "yes",
-            "PATH": f"{self.bin}:{os.environ['PATH']}",
+            # A host's own programs are mounted there; what is reached by a prefix keeps our PATH.
+            "PATH": f"{self.bin}:/usr/local/bin:{os.environ['PATH']}",
             "HARNESS_CASES": str(self.folder / "cases"),
         }
 

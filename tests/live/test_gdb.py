@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.live.processes import shell_status
+from tests.zoo.driver import build
 from tests.zoo.literals import SCENARIOS, read_literals
-from tests.zoo.test_zoo import build
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="cores of Linux"),

@@ -23,6 +23,7 @@ from tests.zoo.test_zoo import INTERPRETERS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux and its /proc")
 every_python = pytest.mark.parametrize("python", INTERPRETERS.values(), ids=INTERPRETERS.keys())
+WITH_GIL = {lane: python for lane, python in INTERPRETERS.items() if not lane.endswith("t")}
 
 DEADLINE_S = 10.0
 PRELUDE = """
@@ -306,7 +307,7 @@ def test_import_lock_and_a_join(python: str, tmp_path: Path) -> None:
     ]
 
 
-@every_python
+@pytest.mark.parametrize("python", WITH_GIL.values(), ids=WITH_GIL.keys())
 def test_who_waits_for_the_gil(python: str, tmp_path: Path) -> None:
     try:
         hang = hang_driver.start(hang_driver.HANGS / "gil_held_sleeps.py", python, False, tmp_path)

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from harness.capture.alive.gdb_stacks import find_gdb
 from harness.capture.alive.living import find_rank, is_frozen, list_tids
 from harness.capture.alive.look import take_look
+from harness.capture.gdb_stacks import find_gdb
 from harness.errors import HarnessError
 from harness.evidence.alive import Counter, LivingProcess, Look
 from tests.live.processes import state_of, until

@@ -316,9 +316,9 @@ def test_any_command_that_runs_another_leads_there(
         "sudo": f"nsenter -t {gpu07.init} -a sudo -n -u {USER}",
         "unshare": f"nsenter -t {gpu07.init} -a unshare --uts",
     }[way]
-    pid = job(gpu07, SLEEP)
+    pid = job(gpu07, SPIN)
     status, document = judge(net, "attach", "--via", prefix, pid, "--for", "1")
-    assert (status, document["verdict"]["user_frame"]["function"], document["target"]["host"]) == (11, "serve", prefix)
+    assert (status, document["verdict"]["user_frame"]["function"], document["target"]["host"]) == (11, "spin", prefix)
     assert document["verdict"]["next"].startswith(f"harness attach --via '{prefix}' {pid} ")
     assert net.count_connections() == 0
 

@@ -63,6 +63,50 @@ def test_sigterm_ends_the_command_and_the_verdict_names_the_sender(harness, scri
     assert stderr.startswith(b"harness: ")
 
 
+def told_senders(document: dict) -> list[str]:
+    return [ground["fact"] for ground in document["verdict"]["grounds"] if " was sent to " in ground["fact"]]
+
+
+@pytest.mark.parametrize("to", ["harness", "group"])
+@pytest.mark.parametrize("signame", ["SIGTERM", "SIGINT", "SIGHUP"])
+def test_an_exception_made_of_a_signal_names_who_sent_it(harness, script, to, signame):
+    """By a handler of the job's own; the report of one line says so too."""
+    job = script(
+        f"import signal\ndef leave(*_): raise RuntimeError('told')\nsignal.signal(signal.{signame}, leave)\n"
+        "print('ready')\nsignal.pause()"
+    )
+    process = harness.start(*job, options=("--verdict", str(harness.verdict_file)), process_group=0)
+    assert process.stdout.readline() == b"ready\n"
+    sender = send_from_elsewhere(signal.Signals[signame], process.pid if to == "harness" else -process.pid)
+    _, stderr = process.communicate(timeout=DEADLINE_S)
+    document = harness.read_verdict()
+    assert (process.returncode, document["verdict"]["kind"]) == (1, "python-exception")
+    (told,) = told_senders(document)
+    assert told.startswith(f"{signame} was sent to ") and f"process {sender}" in told
+    assert f"{signame} was sent to ".encode() in stderr
+
+
+@pytest.mark.parametrize("end", ["raise RuntimeError('told')", "raise SystemExit(9)"])
+@pytest.mark.parametrize("signame", [None, "SIGUSR1"])
+def test_an_end_without_a_signal_that_asks_for_it_names_nobody(harness, script, end, signame):
+    sends = f"os.kill(os.getpid(), signal.{signame})" if signame else ""
+    done = harness(*script(f"import os, signal\nsignal.signal(signal.SIGUSR1, lambda *_: 0)\n{sends}\n{end}"))
+    assert done.verdict["verdict"]["kind"] == ("python-exception" if "Error" in end else "exit-nonzero")
+    assert told_senders(done.verdict) == []
+
+
+def test_a_chosen_status_after_sigterm_names_who_sent_it(harness, script):
+    job = script("import signal\nsignal.signal(signal.SIGTERM, lambda *_: exit(9))\nprint('ready')\nsignal.pause()")
+    process = harness.start(*job, options=("--verdict", str(harness.verdict_file)))
+    assert process.stdout.readline() == b"ready\n"
+    sender = send_from_elsewhere(signal.SIGTERM, process.pid)
+    process.communicate(timeout=DEADLINE_S)
+    document = harness.read_verdict()
+    assert (process.returncode, document["verdict"]["kind"]) == (9, "exit-nonzero")
+    (told,) = told_senders(document)
+    assert told.startswith("SIGTERM was sent to ") and f"process {sender}" in told
+
+
 def test_ignored_sigterm_is_told_once_and_the_command_goes_on_to_its_end(harness, script, gate):
     job = script(
         "import os, signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint(os.getpid())\n"
@@ -85,11 +129,16 @@ def prepare_signals() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2, signal.SIGALRM})
 
 
+def ignore_all() -> None:
+    """But what CPython ignores for itself."""
+    for signo in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}:
+        signal.signal(signo, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signo})
+
+
 def masks(status: bytes) -> dict[str, int]:
-    """Without signals 32 and 33: glibc's posix_spawn leaves them ignored, and they are the C library's own."""
     fields = dict(line.split(":", 1) for line in status.decode().splitlines())
-    own = 1 << 31 | 1 << 32
-    return {name: int(fields[name], 16) & ~own for name in ("SigBlk", "SigIgn", "SigCgt")}
+    return {name: int(fields[name], 16) for name in ("SigBlk", "SigIgn", "SigCgt")}
 
 
 # What the crash link catches in the command, and nothing else; the second only where the kernel does not tell who sends
@@ -107,7 +156,7 @@ LEAVING = sum(1 << getattr(signal, f"SIG{name}") - 1 for name in ("TERM", "INT",
     ],
     ids=["alone", "linked", "telling"],
 )
-@pytest.mark.parametrize("prepare", [None, prepare_signals], ids=["usual", "nohup-like"])
+@pytest.mark.parametrize("prepare", [None, prepare_signals, ignore_all], ids=["usual", "nohup-like", "all"])
 def test_signal_masks_and_dispositions_are_those_of_a_bare_run(harness, prepare, inject, tells, caught):
     harness.env |= tells
     job = ("cat", "/proc/self/status")
@@ -161,7 +210,7 @@ def test_open_descriptors_are_those_of_a_bare_run(harness, tmp_path):
     assert str(tmp_path / "extra").encode() in plain.stdout
 
 
-ADDED = {"PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1"}
+ADDED = {"PYTHONFAULTHANDLER": "harness", "PYTHONUNBUFFERED": "1"}
 
 
 def read_variables(ended: Ended) -> dict[str, str]:

@@ -17,11 +17,12 @@ from typing import NamedTuple
 
 import pytest
 
+from harness.capture.gdb_stacks import INSTALL, find_gdb
 from harness.capture.snapshot import Snapshot, complete, find_python, look_while_held, take_snapshot
 from harness.capture.stacks import LADDER, Rung, Said, run_tool, take_stacks
 from harness.evidence.crash import CrashFrame, CrashThread, ToolRun
 from tests.live.processes import state_of, until
-from tests.zoo.test_zoo import INTERPRETERS
+from tests.zoo.test_zoo import INTERPRETERS, TODAY, version_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 DEADLINE_S = 10.0
@@ -205,6 +206,9 @@ def test_every_frame_that_gdb_names_is_in_ours(hold: Callable[..., Held], versio
     step, threads, tools = look(held)
     gdb = ask_gdb(held, tmp_path)
     assert step == "native-all", tools
+    if version in TODAY and tools[0].error:  # pystack's unwinder does not follow libffi 3.8, and says so
+        check_unmerged(held, threads, tools)
+        return
     assert [run.error for run in tools] == [None]
     assert threads.keys() == gdb.keys()
     for tid, names in gdb.items():
@@ -215,6 +219,28 @@ def test_every_frame_that_gdb_names_is_in_ours(hold: Callable[..., Held], versio
     pythons = [frame.function for frame in crashed.frames if frame.kind == "python"]
     assert pythons == ["train", "<lambda>", "main", "<module>"]
     assert held.release() == -signal.SIGSEGV
+
+
+def check_unmerged(held: Held, threads: dict[int, CrashThread], tools: tuple[ToolRun, ...]) -> None:
+    """All Python frames are there, after the native ones that were read, and nobody says which runs which."""
+    frames = threads[held.pid].frames
+    assert tools[0].error == f"native and Python frames of thread {held.pid} could not be merged"
+    assert functions(frames)[:3] == ["innermost", "middle", "outermost"]
+    assert functions(frames)[-4:] == ["train", "<lambda>", "main", "<module>"]
+
+
+@pytest.mark.parametrize("python", INTERPRETERS.values(), ids=INTERPRETERS.keys())
+def test_what_c_calls_is_between_the_frames_that_it_stands_between(python: str) -> None:
+    """In stripped interpreters too, whose loop has a part without a name."""
+    source = "import os\ndef main():\n    sorted([1], key=lambda _: os.write(1, b'.') and os.read(0, 1))\nmain()"
+    with subprocess.Popen([python, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout and process.stdout.read(1) == b"."
+        until(lambda: state_of(process.pid) == "S", "it waits")
+        _, (thread,), tools = take_stacks(process.pid, python, DEADLINE_S)
+        process.kill()
+    assert [run.error for run in tools] == [None]
+    kinds = "".join("P" if frame.kind == "python" else "n" for frame in thread.frames)
+    assert re.fullmatch("n+Pn+Pn*Pn+", kinds), functions(thread.frames)
 
 
 def test_native_frames_say_where_they_are(hold: Callable[..., Held]) -> None:
@@ -238,6 +264,13 @@ def test_native_threads_are_seen_and_have_no_python_frames(hold: Callable[..., H
     assert "train" in functions(next(thread for thread in snapshot.threads if thread.tid == held.pid).frames)
 
 
+def can_read(rung: Rung, lane: str) -> bool:
+    """py-spy knows no free-threaded build, our own reader needs a table that 3.13 and later have."""
+    if rung.engine == "own reader":
+        return int(version_of(lane).rstrip("t").split(".")[1]) >= 13
+    return rung.engine != "py-spy" or not lane.endswith("t")
+
+
 @pytest.mark.parametrize("version", INTERPRETERS)
 @pytest.mark.parametrize("rung", LADDER[1:], ids=lambda rung: rung.tool)
 def test_each_lower_rung_gives_the_crashed_threads_python_frames(
@@ -245,6 +278,9 @@ def test_each_lower_rung_gives_the_crashed_threads_python_frames(
 ) -> None:
     held = hold(python=INTERPRETERS[version])
     step, threads, tools = look(held, (rung,))
+    if not can_read(rung, version):
+        assert (step, threads) == ("none", {}) and tools[0].error
+        return
     assert step == rung.step, tools
     frames = threads[held.pid].frames
     assert threads[held.pid].crashed
@@ -313,13 +349,18 @@ def assert_nothing_seen(snapshot: Snapshot) -> None:
     assert (snapshot.rss_bytes, snapshot.threads_total, snapshot.executable) == (None, None, None)
 
 
-def test_a_program_without_python_has_images_and_the_tools_words() -> None:
+def test_a_program_without_python_is_read_by_gdb_where_there_is_one() -> None:
     process = subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE)
     until(lambda: state_of(process.pid) == "S", "cat reads")
     snapshot = take_snapshot(process.pid, DEADLINE_S)
     process.communicate()
-    assert [run.tool for run in snapshot.tools] == ["pystack native-all"]
-    assert "Could not determine python version" in snapshot.gaps[0].why
+    assert [run.tool for run in snapshot.tools] == ["pystack native-all", "gdb"]
+    if find_gdb() is None:
+        assert [(gap.what, gap.fix) for gap in snapshot.gaps] == [("native stacks", INSTALL)]
+    else:
+        assert snapshot.step == "native-all" and snapshot.gaps == ()
+        names = functions(snapshot.threads[0].frames)
+        assert any("read" in (name or "") for name in names) and snapshot.threads[0].frames[0].address is not None
     assert any(image.path.endswith("/cat") for image in snapshot.images)
     assert process.returncode == 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from harness.evidence.model import Ending, Evidence, KernelLine, Process, Transcript
+from harness.evidence.model import Ending, Evidence, Exit, KernelLine, Process, Transcript, Uncaught
 from harness.evidence.transcript import part_from_text
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
@@ -56,6 +56,12 @@ def kernel_evidence(lines: list[str]) -> Evidence:
         duration_s=0.0,
         kernel=tuple(KernelLine(line, "dmesg.txt") for line in lines),
     )
+
+
+def told(exception: str | None, *, pid: int = 100, at_s: float = 9.8, exit_code: int = 1) -> dict[str, object]:
+    """What a Python process tells as it leaves: of an exception that nothing caught, or of its sys.exit()."""
+    uncaught = () if exception is None else (Uncaught(pid, at_s, exception),)
+    return {"uncaught": uncaught, "exits": (Exit(pid, at_s + 0.1, exit_code, True, exception),)}
 
 
 def run_evidence(

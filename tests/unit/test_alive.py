@@ -618,6 +618,29 @@ def test_what_it_waits_for_is_named(wait: Wait, fact: str) -> None:
     assert judge(moving).verdict.kind == "progressing"
 
 
+@pytest.mark.parametrize(
+    ("wait", "word", "following"),
+    [
+        (Wait("recvfrom", fd=4, target="TCP 127.0.0.1:5050 to 127.0.0.1:41000"), "settimeout", "100 --for 2m"),
+        (Wait("flock", fd=3, target="/tmp/index.lock", peer_pids=(4242,)), "LOCK_NB", "4242"),
+        (Wait("read", fd=3, target="pipe:[33]", peer_pids=(100, 77)), "other end of the pipe", "77"),
+        (Wait("read", fd=3, target="the FIFO /tmp/x, whose only writer is itself", peer_pids=(100,)), "pipe", "100"),
+    ],
+)
+def test_the_advice_fits_what_is_waited_for(wait: Wait, word: str, following: str) -> None:
+    verdict = judge(process(thread(100, line("ask", 48), wait=wait))).verdict
+    (remedy,) = verdict.remedies
+    assert word in remedy.do and ("settimeout" in remedy.do) is (word == "settimeout")
+    assert verdict.next is not None and verdict.next.startswith(f"harness attach {following}")
+
+
+def test_a_sleep_ends_by_itself_and_one_of_a_loop_may_not() -> None:
+    once = Wait("clock_nanosleep", target="sleeps, 3599 s are left", until_s=3600.0)
+    again = Wait("clock_nanosleep", target="sleeps again and again")
+    assert judge(process(thread(100, line("rest", 4), wait=once))).verdict.next is None
+    assert judge(process(thread(100, line("rest", 4), wait=again))).verdict.next == "harness attach 100 --for 2m"
+
+
 def test_uninterruptible_sleep_is_input_or_output() -> None:
     main = thread(100, line("load", 3), state="D", wait=Wait(None, wchan="nfs_wait_bit_killable"))
     found = judge(process(main))
@@ -853,7 +876,7 @@ def test_what_is_buffered_for_other_files_may_grow_unseen() -> None:
     assert gap.what == "what is still in the buffers of log.txt (0 bytes)"
     assert gap.fix and gap.fix.endswith("harness attach 100 --for 2m")
     (gap,) = judge(process(ENCODE, counters=(*names, LOG))).gaps
-    assert gap.what == "what is still in the buffers of a (7 bytes), b (8 bytes), c (9 bytes)"
+    assert gap.what == "what is still in the buffers of a (7 bytes), b (8 bytes), c (9 bytes) and 1 more"
 
 
 def test_stdout_an_unlinked_file_and_one_that_grows_are_no_such_gap() -> None:

@@ -199,6 +199,14 @@ def test_nothing_but_plumbing_blames_nobody() -> None:
     assert found.faulting_image is not None and found.faulting_image.image == LIBC
 
 
+def test_a_handler_of_its_own_abort_that_faults_is_not_what_happened() -> None:
+    handler = (native("print_stack(int)", FAISS, "0x7fffee100000"), native("__restore_rt", LIBC))
+    cause = (*ABORT, native("__libc_message", LIBC), native("free", LIBC), native("THPVariable_New", TORCH))
+    assert images_of(crash(thread(100, *handler, *cause), pc="0x7fffee100000"))[0] == TORCH
+    interrupted = (native("pause", LIBC), native("THPVariable_New", TORCH))  # any other handler did it itself
+    assert images_of(crash(thread(100, *handler, *interrupted), pc="0x7fffee100000"))[0] == FAISS
+
+
 def test_frames_above_the_fault_are_not_looked_at() -> None:
     handler = (native("fatal_signal_handler(int)", TORCH, "0x7ffff0200000"), native("__restore_rt", LIBC))
     found = blame(crash(thread(100, *handler, *STRING_AT)))
@@ -214,22 +222,40 @@ def test_a_tool_that_replaced_the_innermost_frame_by_its_python_frame_hides_no_i
     assert found.faulting_image == found.component
 
 
-def test_raw_addresses_are_enough_for_a_component() -> None:
+def test_raw_addresses_show_a_way_and_establish_no_component() -> None:
     raw = ("0x7ffff796b219", "0x7ffff7301000", "0x7ffff7463608", "0x123", "0x7ffff7b5861d")
     found = blame(crash(raw_frames=raw, step="raw"))
-    assert found.component == Component("python", "3.11.7", CTYPES, "+0xb608")
-    assert [frame.image for frame in found.frames_below] == [LIBC, CTYPES, PYTHON]
+    assert found.component is None
+    assert found.faulting_image is not None and found.faulting_image.image == LIBC
+    assert [(frame.image, frame.guessed) for frame in found.frames_below] == [
+        (LIBC, False),
+        (CTYPES, True),
+        (PYTHON, True),
+    ]
     assert found.python_frames == () and found.signature is not None
 
 
+def test_the_program_counter_alone_establishes_what_is_not_plumbing() -> None:
+    found = blame(crash(raw_frames=("0x7ffff7b5861d",), pc="0x7ffff0100000", step="raw"))
+    assert found.component == Component("torch", "2.13.0", TORCH, "+0x100000")
+
+
 def test_without_symbols_the_search_ends_at_the_interpreter() -> None:
-    found = blame(crash(raw_frames=("0x7ffff7b5861d", "0x7ffff0100000"), step="raw"))
-    assert found.component is not None and found.component.image == PYTHON
+    unnamed = (native(None, PYTHON, "0x7ffff7b5861d", "0x15861d"), native("THPVariable_New", TORCH, "0x7ffff0100000"))
+    assert images_of(crash(thread(100, *unnamed), pc="0x7ffff7b5861d"))[0] == PYTHON
 
 
-def test_a_python_only_stack_keeps_its_frames_and_takes_the_native_ones_from_the_record() -> None:
+def test_the_search_ends_where_the_unwinder_began_to_guess() -> None:
+    fault = native("PyObject_Hash", PYTHON, "0x7ffff7b00000")
+    caller = native("THPVariable_New", TORCH, "0x7ffff0100000")
+    guessed = structs.replace(caller, guessed=True)
+    assert images_of(crash(thread(100, fault, guessed, *PYTHON_BELOW), pc="0x7ffff7b00000"))[0] == PYTHON
+    assert images_of(crash(thread(100, fault, caller, *PYTHON_BELOW), pc="0x7ffff7b00000"))[0] == TORCH
+
+
+def test_a_python_only_stack_keeps_its_frames_and_takes_the_place_from_the_record() -> None:
     stack = thread(100, python("read_name", TRAIN, 12))
-    found = blame(crash(stack, raw_frames=("0x7ffff7463608",), step="python"))
+    found = blame(crash(stack, raw_frames=("0x7ffff7b5861d",), pc="0x7ffff7463608", step="python"))
     assert found.component is not None and found.component.image == CTYPES
     assert found.user_frame is not None and found.user_frame.function == "read_name"
 

@@ -16,7 +16,7 @@ from harness.capture.cores.finding import Found, find_core, is_contained
 from harness.capture.cores.keeping import Replaced, TooLarge, link_core, move_core
 from harness.capture.cores.limits import CoreLimit
 from harness.capture.cores.pattern import Death, Destination, expand, find_destination
-from harness.evidence.crash import CrashThread
+from harness.evidence.crash import CrashFrame, CrashThread, Mapping
 from harness.evidence.gap import Gap
 from tests.unit.crashes import crash
 
@@ -32,6 +32,8 @@ GLOBS = {
     "/c/[%p]*": ("/c/[[]4711][*]",),
     "sub/core": ("/home/me/job/sub/core", "/tmp/sub/core"),
 }
+PYTHON_FRAME = CrashFrame("python", "fall", "train.py", 3)
+NATIVE_FRAME = CrashFrame("native", "descend", "descend.c", 8, "/job/descend.so", "0x10", "0x7010")
 
 
 @pytest.mark.parametrize("pattern", GLOBS)
@@ -234,5 +236,17 @@ def test_cores_add_only_what_the_link_has_not_seen() -> None:
     assert (merged.origin, merged.si_code, merged.threads) == ("crash link", told.si_code, (thread,))
     raw = crash(pid=1, step="raw", origin="core")
     assert add_crashes((told,), (raw,)) == (told,)
+    seen = crash(CrashThread(1, None, True, (PYTHON_FRAME,), "py-spy"), pid=1, step="python")
+    by_gdb = crash(CrashThread(1, None, True, (NATIVE_FRAME,), "gdb core"), pid=1, step="native", origin="core")
+    (both,) = add_crashes((seen,), (by_gdb,))
+    assert both.threads[0].frames == (NATIVE_FRAME, PYTHON_FRAME)
     other = crash(pid=2, step="raw", origin="core")
     assert add_crashes((told,), (other,)) == (told, other)
+
+
+def test_a_core_knows_what_was_where_in_a_process_that_had_left_before_the_look() -> None:
+    batch, other = (Mapping("0x1000", "0x2000", "rw-p", path) for path in ("/dev/shm/batch", "/dev/shm/other"))
+    left, held = crash(pid=1, step="none", mappings=()), crash(pid=1, step="none", mappings=(other,))
+    read = crash(pid=1, step="raw", origin="core", mappings=(batch,))
+    assert add_crashes((left,), (read,))[0].mappings == (batch,)
+    assert add_crashes((held,), (read,))[0].mappings == (other,)

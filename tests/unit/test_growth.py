@@ -8,10 +8,11 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from harness.diagnose.growth import find_growth
 from harness.diagnose.memory import judge_memory, thin_out
-from harness.evidence.memory import Limit
+from harness.evidence.memory import Limit, ProcessMemory, Timeline
 from harness.report.memory import sparkline, tell_growth, tell_memory
 from tests.unit.timelines import GIB, GROUP, course, timeline
 
@@ -77,11 +78,12 @@ def test_a_long_silence_hides_what_happened_in_between() -> None:
 
 def test_the_row_names_peak_limit_and_growth_and_draws_only_on_a_terminal() -> None:
     values = [(1000 + 12 * second) * MIB for second in range(240)]
-    use = judge_memory(timeline(*values, limit_bytes=8 * GIB))
+    use = judge_memory(timeline(*values, limit_bytes=8 * GIB), alive=True)
     assert use is not None and use.growth is not None
     plain = tell_memory(use, terminal=False)
     assert plain[0] == (
-        "peak 3.78 GiB at 239 s; the limit is 8.00 GiB (control group /sys/fs/cgroup/job, which had 3.78 GiB at most)"
+        "peak 3.78 GiB at 239 s; the limit is 8.00 GiB (control group /sys/fs/cgroup/job, "
+        "which had 3.78 GiB when most was seen)"
     ).replace("239 s", "4 m")
     assert plain[1].startswith(
         "grew 12 MiB/s over the last 4 m, steadily (240 samples, fit 1.00); would reach the limit in 6 m"
@@ -93,24 +95,56 @@ def test_the_row_names_peak_limit_and_growth_and_draws_only_on_a_terminal() -> N
 
 def test_the_tightest_limit_counts_and_one_above_the_machine_is_none() -> None:
     for limit_bytes, expected in ((8 * GIB, "control group"), (64 * GIB, "this machine's"), (None, "this machine's")):
-        use = judge_memory(timeline(GIB, 2 * GIB, limit_bytes=limit_bytes))
+        use = judge_memory(timeline(GIB, 2 * GIB, limit_bytes=limit_bytes), alive=True)
         assert use is not None and use.limit is not None and use.limit.startswith(expected)
 
 
 def test_a_limit_of_the_user_is_named_where_it_is_met_first() -> None:
     limits = (Limit("RLIMIT_AS", 4 * GIB, None), Limit("RLIMIT_DATA", None, None), Limit("RLIMIT_NOFILE", 9, 9))
-    use = judge_memory(timeline(GIB, 2 * GIB, limits=limits, peak_vsize_bytes=3 * GIB))
+    use = judge_memory(timeline(GIB, 2 * GIB, limits=limits, peak_vsize_bytes=3 * GIB), alive=True)
     assert use and use.limit == "ulimit -v, of the address space"
     assert (use.limit_bytes, use.limit_used_bytes) == (4 * GIB, 3 * GIB)
-    far = judge_memory(timeline(GIB, 2 * GIB, limits=limits, peak_vsize_bytes=3 * GIB, limit_bytes=2 * GIB + 1))
+    tight = timeline(GIB, 2 * GIB, limits=limits, peak_vsize_bytes=3 * GIB, limit_bytes=2 * GIB + 1)
+    far = judge_memory(tight, alive=True)
     assert far and far.limit == f"control group {GROUP}"  # near miss: the group is tighter
     wide = (Limit("RLIMIT_AS", 99 * GIB, None),)
-    assert (use := judge_memory(timeline(GIB, limits=wide, peak_vsize_bytes=GIB))) and use.limit_bytes == 24 * GIB
+    use = judge_memory(timeline(GIB, limits=wide, peak_vsize_bytes=GIB), alive=True)
+    assert use and use.limit_bytes == 24 * GIB
+
+
+def test_of_one_that_has_ended_nothing_is_foretold() -> None:
+    values = [(1000 + 12 * second) * MIB for second in range(240)]
+    use = judge_memory(timeline(*values, limit_bytes=8 * GIB), alive=False)
+    assert use and use.growth and use.growth.reaches_limit_s is None
+    assert not any("would reach" in row for row in tell_memory(use, terminal=False))
+
+
+def of_two(**parent: object) -> Timeline:
+    """A parent with 221 MiB and a worker with 744 MiB that it had collected."""
+    seen = timeline(221 * MIB, **parent)
+    worker = ProcessMemory(101, rss_bytes=course(744 * MIB), peak_rss_bytes=744 * MIB)
+    return replace(seen, total_rss_bytes=course(965 * MIB), processes=(*seen.processes, worker))
+
+
+def test_what_a_worker_had_is_not_its_parents() -> None:
+    use = judge_memory(of_two(most_rss_bytes=744 * MIB), alive=False)
+    assert use and (use.largest_pid, use.largest_bytes) == (101, 744 * MIB)
+    assert tell_memory(use, terminal=False)[0].startswith(
+        "peak 965 MiB in 2 processes at 0.0 s, the largest 744 MiB (process 101);"
+    )
+
+
+def test_a_number_that_may_be_anybodys_is_given_to_nobody() -> None:
+    use = judge_memory(of_two(most_rss_bytes=3 * GIB), alive=False)
+    assert use and use.largest_pid is None and use.peak_bytes == 3 * GIB
+    assert tell_memory(use, terminal=False)[0].startswith(
+        "peak 3.00 GiB in one of its processes, which one is not known;"
+    )
 
 
 def test_no_samples_are_no_answer() -> None:
-    assert judge_memory(None) is None
-    assert judge_memory(timeline()) is None
+    assert judge_memory(None, alive=True) is None
+    assert judge_memory(timeline(), alive=True) is None
     assert tell_memory(None, terminal=True) == []
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import struct
+import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -103,6 +105,27 @@ def test_a_tiny_library_whose_segments_share_a_page_of_the_file_is_one_image(tmp
         f"7f0000001000-7f0000002000 rw-p 00000000 08:01 5 {library}\n"
     )
     assert place(list_images(parse_maps(text))) == [("tiny.so", "0x7f0000000000", "0x7f0000002000", False)]
+
+
+@pytest.mark.parametrize(
+    "stray", [0x7F0000000000, 0x7F0000006000, 0x7F0000009000], ids=["below", "next to it", "above"]
+)
+def test_a_part_of_a_library_that_is_mapped_again_is_no_load(tmp_path: Path, stray: int) -> None:
+    """libffi 3.5 maps the page of its trampolines once more, wherever there is room."""
+    library = write_library(tmp_path / "libffi.so.8", (0, 0x1000), (0x1000, 0x2000))
+    lines = [
+        f"7f0000002000-7f0000003000 r--p 00000000 08:01 4 {tmp_path}/libother.so\n",
+        f"7f0000003000-7f0000004000 r--p 00000000 08:01 5 {library}\n",
+        f"7f0000004000-7f0000006000 r-xp 00001000 08:01 5 {library}\n",
+        f"7f0000008000-7f0000009000 r--p 00000000 08:01 6 {tmp_path}/libmore.so\n",
+        f"{stray:x}-{stray + 0x1000:x} r-xp 00000800 08:01 5 {library}\n",
+    ]
+    assert place(list_images(parse_maps("".join(sorted(lines)))))[1] == (
+        "libffi.so.8",
+        "0x7f0000003000",
+        "0x7f0000006000",
+        False,
+    )
 
 
 def test_a_file_replaced_under_its_path_is_another_image() -> None:
@@ -253,13 +276,28 @@ def test_dpkg_owns_under_the_old_and_the_new_name(tmp_path: Path) -> None:
         ("/home/u/.pyenv/versions/3.11.7/bin/python3.11", "3.11.7"),
         ("/home/u/.pyenv/versions/3.11.7/lib/libpython3.11.so.1.0", "3.11.7"),
         ("/home/u/.pyenv/versions/3.11.7/lib/python3.11/lib-dynload/_ctypes.cpython-311-x86_64-linux-gnu.so", "3.11.7"),
-        ("/usr/lib/x86_64-linux-gnu/libpython3.13.so.1.0", "3.13"),
+        ("/nowhere/lib/x86_64-linux-gnu/libpython3.13.so.1.0", "3.13"),
         ("/opt/tool-3.2.1/bin/python3.12", "3.12"),
-        ("/usr/bin/python3", None),
+        ("/nowhere/bin/python3", None),
     ],
 )
 def test_the_interpreter_is_known_by_its_files(path: str, version: str | None) -> None:
     assert own(path) == [("interpreter", "CPython", version)]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11) or sys.platform != "linux", reason="Py_Version, since 3.11, in ELF")
+def test_the_release_is_the_one_compiled_in_whatever_the_file_is_called(tmp_path: Path) -> None:
+    """A static interpreter tells by itself, else its libpython; a module has the release of what is beside it."""
+    shared = sysconfig.get_config_var("LDLIBRARY") if sysconfig.get_config_var("Py_ENABLE_SHARED") else None
+    folder = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    name = f"libpython{folder}.so" if shared else f"bin/python{folder}"
+    program = tmp_path / name
+    program.parent.mkdir(exist_ok=True)
+    program.symlink_to(Path(sysconfig.get_config_var("LIBDIR"), shared) if shared else Path(sys.executable).resolve())
+    module = tmp_path / f"lib/python{folder}/lib-dynload/_ctypes.so"
+    release = sys.version.split()[0].rstrip("+")
+    assert own(program, module) == [("interpreter", "CPython", release)] * 2
+    assert own("/nowhere/bin/python3.2", program)[0] == ("interpreter", "CPython", "3.2")  # another one beside it
 
 
 @pytest.mark.parametrize("path", ["/opt/python/libfoo.so", "/usr/bin/pythonista-run", "/x/lib-dynload/deeper/a.so"])

@@ -11,6 +11,7 @@ import pytest
 
 from harness import native
 from harness.capture import launch, peer
+from harness.capture.arrivals import Given
 from harness.capture.injection import link_variables, why_not
 from harness.native import LIBRARY
 
@@ -136,12 +137,12 @@ def test_the_command_knows_whether_it_is_watched(
 ) -> None:
     given: dict[str, str] = {}
 
-    def posix_spawn(path: str, argv: list[str], environment: dict[str, str], **_: object) -> int:
+    def start(path: str, argv: list[str], channels: object, environment: dict[str, str], signals: object) -> int:
         given.update(environment)
         return 77
 
     monkeypatch.setattr(native, "load", lambda: (None, FakeLibrary(answer)))
-    monkeypatch.setattr(os, "posix_spawn", posix_spawn)
+    monkeypatch.setattr(launch, "_start", start)
     monkeypatch.setenv("HARNESS_WATCHED", "outer")
-    assert launch.spawn("/bin/true", ["true"], [], variables) == 77
+    assert launch.spawn("/bin/true", ["true"], [], variables, Given(frozenset(), frozenset())) == 77
     assert given.get("HARNESS_WATCHED") == told

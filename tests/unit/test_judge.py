@@ -9,8 +9,20 @@ import pytest
 from harness.diagnose.differential import late_settings
 from harness.diagnose.judge import judge
 from harness.evidence.crash import Crash
-from harness.evidence.model import Ending, Gap, OomCount, PassedSignal, Process, Statement
-from tests.unit.evidence import run_evidence
+from harness.evidence.model import (
+    Channel,
+    Ending,
+    Gap,
+    OomCount,
+    Part,
+    PassedSignal,
+    Process,
+    Statement,
+    Transcript,
+)
+from harness.report.text import render
+from tests.unit.crashes import ABRT, GOMP, LIBC, PYTHON, TKILL, crash, native, thread
+from tests.unit.evidence import run_evidence, told
 
 OMP_15 = "OMP: Error #15: Initializing libomp.so.5, but found libiomp5.so already initialized.\n"
 ABORTED, SEGFAULT, KILLED = (Ending(signo=int(number)) for number in (signal.SIGABRT, signal.SIGSEGV, signal.SIGKILL))
@@ -48,11 +60,17 @@ def worker(pid: int, ending: Ending, ended_s: float) -> Process:
     return Process(pid, 100, "python", argv, "/usr/bin/python3.11", 1.0, None, ended_s, ending, "pidfd")
 
 
-def test_error_15_of_the_process_that_aborted_is_established_and_names_both_copies() -> None:
-    verdict = judge(run_evidence(OMP_15, ABORTED)).verdict
+def aborted_by(image: str) -> Crash:
+    frames = (native("raise", LIBC), native("abort", LIBC), native(None, image), native("main", PYTHON))
+    return crash(thread(100, *frames), signo=ABRT, si_code=TKILL, at_s=9.9)
+
+
+def test_error_15_of_a_library_that_aborted_is_established_and_names_both_copies() -> None:
+    verdict = judge(run_evidence(OMP_15, ABORTED, crashes=(aborted_by(GOMP),))).verdict
     assert (verdict.kind, verdict.status) == ("duplicate-openmp", "established")
     assert "libomp.so.5" in verdict.headline and "libiomp5.so" in verdict.headline
-    assert verdict.component is not None and verdict.component.image == "libomp.so.5"
+    unread = judge(run_evidence(OMP_15, ABORTED)).verdict
+    assert (unread.kind, unread.status) == ("duplicate-openmp", "supported") and unread.against
 
 
 def test_the_flag_is_never_a_safe_remedy() -> None:
@@ -66,8 +84,19 @@ def test_error_15_explains_no_other_death_than_an_abort(ending: Ending) -> None:
     assert judge(run_evidence(OMP_15, ending)).verdict.kind != "duplicate-openmp"
 
 
-def test_error_15_quoted_long_before_the_abort_is_not_its_cause() -> None:
-    assert judge(run_evidence(OMP_15, ABORTED, printed_s=1.0, ended_s=60.0)).verdict.kind == "abort"
+def test_error_15_that_the_interpreter_or_nobody_aborted_after_is_quoted() -> None:
+    assert judge(run_evidence(OMP_15, ABORTED, crashes=(aborted_by(PYTHON),))).verdict.kind == "abort"
+    assert judge(run_evidence(OMP_15 + "epoch 3\nepoch 4\n", ABORTED)).verdict.kind == "abort"
+
+
+@pytest.mark.parametrize("image", [PYTHON, GOMP])
+def test_a_message_of_glibc_is_glibcs_only_where_glibc_aborts(image: str) -> None:
+    text = "free(): invalid pointer\n"
+    assert judge(run_evidence(text, ABORTED, crashes=(aborted_by(image),))).verdict.kind == "abort"
+    verdict = judge(run_evidence(text, ABORTED, crashes=(aborted_by(LIBC),))).verdict
+    assert (verdict.kind, verdict.status) == ("memory-corruption", "established")
+    quoted = judge(run_evidence(f"it said {text}", ABORTED, crashes=(aborted_by(LIBC),))).verdict
+    assert quoted.kind == "abort"
 
 
 def test_error_15_that_another_living_process_may_have_printed_is_only_supported() -> None:
@@ -118,10 +147,39 @@ def test_a_signal_somebody_sent_is_no_librarys_fault() -> None:
 
 
 def test_an_uncaught_exception_names_the_user_frame() -> None:
-    verdict = judge(run_evidence(TRACEBACK, Ending(exit_code=1))).verdict
+    verdict = judge(run_evidence(TRACEBACK, Ending(exit_code=1), **told("JSONDecodeError"))).verdict
     assert (verdict.kind, verdict.status) == ("python-exception", "established")
     assert verdict.user_frame is not None and verdict.user_frame.function == "main"
     assert "JSONDecodeError" in verdict.headline
+
+
+def test_a_traceback_that_nobody_told_of_is_supported_and_both_readings_are_told() -> None:
+    verdict = judge(run_evidence(TRACEBACK, Ending(exit_code=1))).verdict
+    assert (verdict.kind, verdict.status) == ("python-exception", "supported")
+    assert any("sys.exit(1)" in sentence for sentence in verdict.against)
+
+
+def test_a_traceback_before_a_chosen_exit_was_caught() -> None:
+    verdict = judge(run_evidence(TRACEBACK, Ending(exit_code=1), **told(None))).verdict
+    assert (verdict.kind, verdict.status) == ("exit-nonzero", "established")
+
+
+def test_an_exception_is_the_cause_however_long_its_teardown_takes_and_whatever_that_prints() -> None:
+    text = TRACEBACK + "uploading 12 files\ndone\n"
+    evidence = run_evidence(text, Ending(exit_code=1), ended_s=500.0, **told("JSONDecodeError"))
+    verdict = judge(evidence).verdict
+    assert (verdict.kind, verdict.status) == ("python-exception", "established")
+
+
+def test_an_exception_that_was_printed_in_another_form_is_named_all_the_same() -> None:
+    verdict = judge(run_evidence("boom!\n", Ending(exit_code=1), **told("ValueError"))).verdict
+    assert (verdict.kind, verdict.status, verdict.user_frame) == ("python-exception", "established", None)
+    assert "ValueError" in verdict.headline
+
+
+def test_an_exception_at_a_prompt_is_not_the_end() -> None:
+    went_on = {"uncaught": told("JSONDecodeError")["uncaught"], "exits": told(None)["exits"]}
+    assert judge(run_evidence(TRACEBACK, Ending(exit_code=1), **went_on)).verdict.kind == "exit-nonzero"
 
 
 @pytest.mark.parametrize(("code", "kind"), [(3, "exit-nonzero"), (0, "clean")])
@@ -129,13 +187,15 @@ def test_a_printed_traceback_with_another_status_was_caught(code: int, kind: str
     assert judge(run_evidence(TRACEBACK, Ending(exit_code=code))).verdict.kind == kind
 
 
-def test_a_traceback_with_other_output_after_it_is_only_supported() -> None:
-    verdict = judge(run_evidence(TRACEBACK + "retrying\ngiving up\n", Ending(exit_code=1))).verdict
-    assert (verdict.kind, verdict.status) == ("python-exception", "supported")
+def test_a_traceback_with_other_output_after_it_leaves_open_what_ended_it() -> None:
+    verdict = judge(run_evidence(TRACEBACK + "\nretrying\ngiving up\n", Ending(exit_code=1))).verdict
+    assert (verdict.kind, verdict.status) == ("exit-nonzero", "supported")
+    assert verdict.against
 
 
 def test_a_workers_death_outranks_its_parents_exception() -> None:
-    text = TRACEBACK.replace("Expecting value: line 1", "DataLoader worker (pid 101) is killed by signal: Killed. ")
+    last = "json.decoder.JSONDecodeError: Expecting value: line 1"
+    text = TRACEBACK.replace(last, "RuntimeError: DataLoader worker (pid 101) is killed by signal: Killed. ")
     verdict = judge(run_evidence(text, Ending(exit_code=1), others=(worker(101, KILLED, 9.0),))).verdict
     assert (verdict.kind, verdict.status, verdict.process.role, verdict.process.pid) == (
         "killed",
@@ -174,6 +234,15 @@ def test_a_crashed_worker_under_a_command_that_ended_well_is_clean_but_mentioned
     assert verdict.kind == "clean"
     assert "101" in verdict.against[0]
     assert "but worker process 101 died of SIGSEGV" in verdict.headline
+
+
+@pytest.mark.parametrize(("address", "status"), [("0x18", "established"), ("0x7fffe0000000", "supported")])
+def test_where_nothing_was_read_of_its_memory_an_address_may_be_of_another_kind(address: str, status: str) -> None:
+    gone = crash(fault_address=address, images=(), mappings=())
+    verdict = judge(run_evidence("", SEGFAULT, crashes=(gone,))).verdict
+    assert (verdict.kind, verdict.status) == ("segfault", status)
+    held = crash(fault_address=address)
+    assert judge(run_evidence("", SEGFAULT, crashes=(held,))).verdict.status == "established"
 
 
 def test_oom_is_ruled_out_only_where_one_could_look() -> None:
@@ -223,6 +292,43 @@ def test_the_last_real_line_is_not_the_progress_bar() -> None:
     progress = judge(run_evidence(text, SEGFAULT)).progress
     assert progress is not None
     assert (progress.last_line, progress.unfinished_line) == ("epoch 1 done", "22%")
+
+
+def test_what_it_got_over_does_not_hide_what_it_printed_later() -> None:
+    text = TRACEBACK + "that did not work, going on\nepoch 2 done\n" + DUMP
+    progress = judge(run_evidence(text, SEGFAULT)).progress
+    assert progress is not None and progress.last_line == "epoch 2 done"
+
+
+def test_the_last_line_is_the_latest_of_all_channels_and_a_bar_only_if_nothing_came_after_it() -> None:
+    def channel(name: str, text: str, *times_s: float, unfinished: bool = False) -> Transcript:
+        lines = tuple(text.splitlines())
+        return Transcript(name, (Part(f"{name}.log", lines, times_s, unfinished=unfinished),))
+
+    late_bar = channel("stderr", "loading\n 22%", 1.0, 9.0, unfinished=True)
+    early_bar = channel("stderr", "loading\n 22%", 1.0, 4.0, unfinished=True)
+    out = channel("stdout", "epoch 1\nepoch 2", 2.0, 8.0)
+    for transcripts, bar in (((late_bar, out), "22%"), ((out, late_bar), "22%"), ((early_bar, out), None)):
+        progress = judge(run_evidence("", KILLED, transcripts=transcripts)).progress
+        assert progress is not None and (progress.last_line, progress.last_output_age_s) == ("epoch 2", 2.0)
+        assert progress.unfinished_line == bar
+
+
+def test_of_a_copy_that_is_cut_off_nobody_knows_the_last_line() -> None:
+    full = Channel("stderr", "pipe", 999, 9.9, case_error="No space left on device")
+    assert judge(run_evidence("epoch 1 done\n", KILLED, channels=(full,))).progress is None
+
+
+def test_a_child_that_is_no_python_has_no_python_version_and_its_own_command() -> None:
+    child = Process(101, 100, "sleep", ("sleep", "60"), "/usr/bin/sleep", 1.0, None, 9.5, SEGFAULT, "pidfd")
+    evidence = run_evidence("", Ending(exit_code=1), others=(child,), python="3.11.7")
+    document = judge(evidence)
+    assert (document.verdict.process.argv, document.verdict.process.python) == (("sleep", "60"), None)
+    text = render(document, width=110, color=False)
+    assert "its command: sleep 60" in text and "3.11.7" not in text
+    fork = Process(102, 100, "python", ("python", "train.py"), "/usr/bin/python3.11", 1.0, None, 9.5, SEGFAULT, "pidfd")
+    worker_of_python = judge(run_evidence("", Ending(exit_code=1), others=(fork,), python="3.11.7"))
+    assert worker_of_python.verdict.process.python == "3.11.7"
 
 
 def test_a_signature_does_not_depend_on_lines_or_directories() -> None:

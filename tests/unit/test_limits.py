@@ -38,8 +38,29 @@ def test_a_limit_that_had_room_for_what_was_asked_is_not_the_one() -> None:
     seen = timeline(GIB, limits=(Limit("RLIMIT_AS", 900 * GIB, None),), peak_vsize_bytes=GIB)
     verdict = refused(NUMPY.format("8.00 GiB"), seen=seen).verdict
     assert verdict.kind == "allocation-failure" and "ulimit" not in verdict.headline
-    assert any("no limit that was seen explains it" in ground.fact for ground in verdict.grounds)
+    (told,) = [ground.fact for ground in verdict.grounds if ground.source == "limits"]
+    assert told.startswith(
+        "no limit that was seen explains it: the address space is limited to 900.0 GiB (ulimit -v), "
+    )
+    assert "1.00 GiB of it had been in use when last seen, 10.0 s before the end, 8.00 GiB more was asked for" in told
     assert not any("unlimited" in remedy.do for remedy in verdict.remedies)
+
+
+def test_a_limit_that_was_almost_met_when_it_was_last_seen_is_named_and_it_is_not_called_proven() -> None:
+    seen = timeline(GIB, limits=(Limit("RLIMIT_AS", 2 * GIB, None),), peak_vsize_bytes=2 * GIB - (8 << 20))
+    verdict = refused(NUMPY.format("1.00 MiB"), seen=seen).verdict
+    assert "limited to 2.00 GiB (ulimit -v)" in verdict.headline
+    assert verdict.remedies[0].why == "no other limit was seen that could refuse"
+    proven = refused(NUMPY.format("9.00 MiB"), seen=seen).verdict
+    assert proven.remedies[0].why == "it is what refused"
+
+
+def test_limits_that_nobody_read_are_not_called_unlimited() -> None:
+    (told,) = [ground.fact for ground in refused("MemoryError\n").verdict.grounds if ground.source == "limits"]
+    assert told.startswith("its limits could not be read")
+    open_files = timeline(GIB, limits=(Limit("RLIMIT_NOFILE", 64, 64),))
+    grounds = refused("MemoryError\n", seen=open_files).verdict.grounds
+    assert any("ulimit -v and -d are unlimited" in ground.fact for ground in grounds)
 
 
 def test_more_than_the_machine_has_is_refused_by_the_kernels_heuristic() -> None:

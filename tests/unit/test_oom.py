@@ -74,7 +74,7 @@ def test_a_kill_of_a_sibling_is_not_ours() -> None:
 
 
 def test_a_counter_that_rose_long_before_is_somebody_elses() -> None:
-    document = killed(timeline=timeline(GIB, kills=(LONG_BEFORE,), others=1), oom_kills=(OomCount(GROUP, 1),))
+    document = killed(timeline=timeline(*[GIB] * 6, kills=(LONG_BEFORE,), others=1), oom_kills=(OomCount(GROUP, 1),))
     assert document.verdict.kind == "killed"
     assert because(document)[0] == "ruled-out" and "none when it died" in because(document)[1]
 

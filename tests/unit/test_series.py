@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from harness.capture.sampler import Sampler
 from harness.capture.series import Series
 from harness.capture.timeline import make_timeline
+from harness.evidence.memory import ProcessMemory
 
 STEPS = st.lists(st.tuples(st.floats(0.001, 1000.0), st.integers(0, 1 << 45)), min_size=1, max_size=150)
 
@@ -138,3 +139,28 @@ def test_the_week_of_a_script_with_many_short_processes_stays_small(root: Path) 
         sampler.sample([pid])
     assert len(sampler.processes) < 600
     assert 1499 in sampler.processes  # of those that ended, the greatest stay
+
+
+def collected(root: Path, faults: int, floor_bytes: int | None, most_bytes: int) -> ProcessMemory:
+    """One that was seen with 200000 KiB, had children with so many page faults, and was told with `most_bytes`."""
+    write(root, "proc/41/stat", f"41 (py) x) Z 1 41 41 0 -1 0 0 {faults} 0 0 150 50 0 0 20 0 1 0 0")
+    sampler = Sampler(0, root=root)
+    sampler.sample([41])
+    sampler.note_end(41)
+    sampler.note_usage(41, 9.0, most_bytes, floor_bytes)
+    return make_timeline(sampler).processes[0]
+
+
+def test_the_kernels_last_number_is_its_own_only_if_it_had_collected_nobody(root: Path) -> None:
+    alone = collected(root, 0, 1 << 20, 700 << 20)
+    assert (alone.peak_rss_bytes, alone.most_rss_bytes) == (700 << 20, None)
+    parent = collected(root, 12, 1 << 20, 700 << 20)
+    assert (parent.peak_rss_bytes >> 10, parent.most_rss_bytes) == (200000, 700 << 20)
+    assert parent.cpu_s == 2.0  # its own, not its children's
+
+
+def test_what_it_had_before_it_started_its_program_is_not_its_own(root: Path) -> None:
+    below = collected(root, 0, 800 << 20, 700 << 20)
+    assert (below.peak_rss_bytes >> 10, below.most_rss_bytes) == (200000, None)
+    unknown = collected(root, 0, None, 700 << 20)
+    assert (unknown.peak_rss_bytes >> 10, unknown.most_rss_bytes) == (200000, 700 << 20)

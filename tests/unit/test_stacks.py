@@ -23,8 +23,8 @@ from harness.capture.frames import (
     read_spy,
     strip_own_frames,
 )
-from harness.capture.stacks import LADDER, Rung, _says_stopping, fork_tool, run_tool, take_stacks
-from harness.evidence.crash import CrashFrame, CrashThread, Image
+from harness.capture.stacks import LADDER, Rung, _says_stopping, broke_down, fork_tool, run_tool, take_stacks
+from harness.evidence.crash import CrashFrame, CrashThread, Image, ToolRun
 
 OURS = "/venv/harness/libharness.so"
 LIBC = "/usr/lib/x86_64-linux-gnu/libc.so.6"
@@ -158,7 +158,7 @@ def test_frames_are_placed_by_address_and_not_by_path() -> None:
     natives = (told("a", address=0x5010), told("b", address=0x1020), told("c", address=0x2000))
     frames, _ = merge_frames(EngineThread(1, None, natives, ()), Places(copies))
     assert [(frame.function, frame.image, frame.offset) for frame in frames] == [
-        ("c", "/x/lib.so", None),
+        (None, None, None),  # in neither: what the tool says is a guess of its own
         ("b", "/x/libomp.so", "0x20"),
         ("a", "/x/libomp.so", "0x10"),
     ]
@@ -315,3 +315,8 @@ def test_a_copy_of_us_that_fails_as_a_tool_is_told_and_gone(work: Callable[[], N
     said = fork_tool(work, 0.5)
     assert said.error is not None and said.error.rpartition("\n")[2] == error
     assert said.pid is not None and not Path(f"/proc/{said.pid}").exists()
+
+
+def test_a_tool_that_was_late_has_not_broken_down() -> None:
+    late, dead = (ToolRun("pystack native-all", 1.3, f"died of {signame}", 7) for signame in ("SIGALRM", "SIGSEGV"))
+    assert not broke_down(late) and broke_down(dead)

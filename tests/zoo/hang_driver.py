@@ -39,7 +39,7 @@ from typing import Any
 from tests.zoo.literals import read_literals
 
 HANGS = Path(__file__).with_name("hangs")
-READY_DEADLINE_S = 60
+READY_DEADLINE_S = 180
 GONE_DEADLINE_S = 10
 NOT_HERE = 77
 POLL_S = 0.02

@@ -1,44 +1,65 @@
 """Every way of dying, and its control twin: the verdict must be what the scenario itself declares.
 
 The literals in a scenario are its ground truth; they are read without importing it. EXPECT holds for both injections;
-what the shim cannot see is in SHIM, next to it, with the reason; `...` there means not known beforehand.
+what the shim cannot see is in SHIM, what cannot be told of an interpreter without symbols in STRIPPED, next to it, with
+the reason; `...` there means not known beforehand.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
-import json
 import os
-import platform
-import shlex
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness.capture.files.elf import Elf
+from harness.diagnose.plumbing import is_interpreter
+from tests import interpreters
+from tests.zoo.driver import name_interpreter, prepared, supervise
 from tests.zoo.literals import SCENARIOS, read_literals
 
 VERSIONS = ("3.9", "3.10", "3.11", "3.12", "3.13")
+DISTRIBUTION = "-distribution"  # how the lane of its own interpreter is marked
+TODAY = [version for version in interpreters.USUAL if interpreters.locate(version).exists()]  # by `make interpreters`
 INJECTIONS = ("preload", "shim")
 LINK_SIGNALS = {"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGTRAP", "SIGSYS"}
-DEADLINE_S = 120
 
 
 def find_interpreters() -> dict[str, str]:
-    """Every version that is present: on PATH, under a version manager, and always our own."""
+    """Every version that is present: on PATH, under a version manager, the distribution's own, and always ours."""
     found = {}
     roots = [Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"]
     for version in VERSIONS:
         managed = [path for root in roots for path in sorted(root.glob(f"{version}.*/bin/python{version}"))]
         if path := next(map(str, managed), None) or shutil.which(f"python{version}"):
             found[version] = path
+    found |= {version: str(interpreters.locate(version)) for version in TODAY}
     found[f"{sys.version_info[0]}.{sys.version_info[1]}"] = sys.executable
-    return found
+    return found | find_distributions(found)
+
+
+def find_distributions(others: dict[str, str]) -> dict[str, str]:
+    """The distribution's own interpreter, static and stripped on Debian, where none of the others is that one."""
+    python = Path("/usr/bin/python3").resolve()
+    version = python.name.removeprefix("python")
+    if version not in VERSIONS or python in {Path(other).resolve() for other in others.values()}:
+        return {}
+    return {f"{version}{DISTRIBUTION}": str(python)}
+
+
+def version_of(lane: str) -> str:
+    return lane.removesuffix(DISTRIBUTION)
+
+
+def is_further(lane: str) -> bool:
+    """One more interpreter of many: it runs what depends on how it is laid out in memory."""
+    return not is_ours(lane) and (lane in TODAY or lane.endswith(DISTRIBUTION))
 
 
 INTERPRETERS = find_interpreters()
@@ -51,15 +72,19 @@ def is_ours(version: str) -> bool:
 
 
 def list_runs() -> list[Any]:
-    """What needs an installed package runs in our own environment only."""
+    """What needs an installed package runs in our own environment only; controls there and on oldest and newest."""
     runs = []
     for path in sorted(SCENARIOS.glob("*.py")):
         literals = read_literals(path)
-        versions = [version for version in INTERPRETERS if version in literals.get("VERSIONS", VERSIONS)]
+        versions = [lane for lane in INTERPRETERS if version_of(lane) in literals.get("VERSIONS", (*VERSIONS, *TODAY))]
         for version, twin, inject in itertools.product(versions, ("fault", "control"), INJECTIONS):
-            if literals.get("NEEDS") and not is_ours(version):
+            if (literals.get("NEEDS") or literals.get("PROGRAM")) and not is_ours(version):
                 continue
-            if inject == "preload" or is_worth_the_shim(literals, version, twin):
+            if is_further(version) and not is_worth_another(literals, twin, inject):
+                continue
+            if twin == "control" and not (is_ours(version) or version in OLDEST_AND_NEWEST):
+                continue
+            if inject == "preload" or (not literals.get("PROGRAM") and is_worth_the_shim(literals, version, twin)):
                 runs.append(pytest.param(path, version, twin, inject, id=f"{path.stem}-{version}-{twin}-{inject}"))
     return runs
 
@@ -75,92 +100,43 @@ def is_worth_the_shim(literals: dict[str, Any], version: str, twin: str) -> bool
     return is_ours(version) or (seen_by_link and version in OLDEST_AND_NEWEST and not literals.get("SLOW"))
 
 
-def build(source: Path, flags: list[str], where: Path) -> Path:
-    """Once per run of the tests; the compiler is one of the declared Debian packages."""
-    library = where / f"{source.stem}.so"
-    if not library.exists():
-        compiler = "g++" if source.suffix == ".cpp" else "gcc"
-        if shutil.which(compiler) is None:
-            pytest.skip(f"needs {compiler}")
-        subprocess.run([compiler, "-O1", "-g", "-shared", "-fPIC", *flags, "-o", library, source], check=True)
-    return library
+def is_worth_another(literals: dict[str, Any], twin: str, inject: str) -> bool:
+    """What the link sees, once."""
+    seen_by_link = literals["EXPECT"]["signal"] in LINK_SIGNALS
+    return seen_by_link and (twin, inject) == ("fault", "preload") and not literals.get("SLOW")
 
 
-def memory_group(literals: dict[str, Any], tmp_path: Path) -> Path | None:
-    """A memory control group (version 1) with the limit that the scenario asks for; `remove_group` takes it away."""
-    if "MEMORY_LIMIT_BYTES" not in literals:
-        return None
-    base = Path("/sys/fs/cgroup/memory")
-    if os.getuid() != 0 or not (base / "memory.limit_in_bytes").exists():
-        pytest.skip("needs root and a version 1 memory control group")
-    group = base / f"harness-zoo-{os.getpid()}-{tmp_path.name}"
-    group.mkdir()
-    (group / "memory.limit_in_bytes").write_text(str(literals["MEMORY_LIMIT_BYTES"]))
-    return group
+def check_stack(expected: dict[str, Any], verdict: dict[str, Any]) -> None:
+    """(function, file, line) of the innermost calls; the function by a part of its name."""
+    for (function, file, line), call in zip(expected.get("stack", ()), verdict["stack"]["calls"], strict=False):
+        assert function in call["function"], verdict["stack"]
+        assert (Path(call["file"] or "").name, call["line"]) == (file, line), verdict["stack"]
 
 
-def remove_group(group: Path) -> None:
-    """The kernel takes its last process out a moment after that has ended."""
-    give_up = time.monotonic() + DEADLINE_S
-    while (group / "cgroup.procs").read_text() and time.monotonic() < give_up:
-        time.sleep(0.01)
-    group.rmdir()
+@functools.cache
+def has_symbols(python: str) -> bool:
+    """Whether the interpreter's own functions have names; a distribution takes those out that it does not export."""
+    source = (
+        "import sys; print(*{line.split(maxsplit=5)[-1].strip() for line in open('/proc/self/maps') if '/' in line})"
+    )
+    paths = subprocess.check_output([python, "-I", "-c", source], text=True).split()
+    images = sorted(filter(is_interpreter, paths), key=lambda path: "libpython" not in path)
+    with Elf(Path(images[0])) as elf:
+        return bool(elf.section(".symtab"))
 
 
-def make_command(path: Path, literals: dict[str, Any], python: str, control: bool) -> list[str]:
-    flag = "--control" if control else ""
-    template = literals.get("COMMAND")
-    if template is None:
-        return [python, str(path), *([flag] if flag else [])]
-    words = {"{python}": shlex.quote(python), "{file}": shlex.quote(str(path)), "{control}": flag}
-    command = []
-    for word in template:
-        for name, value in words.items():
-            word = word.replace(name, value)
-        command.append(word)
-    return command
+def check_blame(expected: dict[str, Any], verdict: dict[str, Any], python: str) -> None:
+    """Images by the start of their name, `interpreter` is the one that has it inside.
 
-
-def supervise(
-    command: list[str], inject: str, environment: dict[str, str], send: str | None, tmp_path: Path
-) -> tuple[int, dict]:
-    verdict = tmp_path / "verdict.json"
-    # A core would tell what the shim cannot see; what it tells is asked for in tests/live/test_cores.py.
-    options = ["--inject", inject, *(("--core", "never") if inject == "shim" else ()), "--verdict", str(verdict)]
-    words = [sys.executable, "-m", "harness", "run", *options, "--", *command]
-    ready = tmp_path / "ready"
-    if send:
-        os.mkfifo(ready)
-        environment = {**environment, "ZOO_READY": str(ready)}
-    with (tmp_path / "stdout").open("wb") as out, (tmp_path / "stderr").open("wb") as err:
-        process = subprocess.Popen(words, stdout=out, stderr=err, stdin=subprocess.DEVNULL, env=environment)
-        try:
-            if send:
-                assert ready.read_text().strip() == "ready"  # blocks until the scenario has opened the other end
-                os.kill(find_child(process.pid, command), signal.Signals[send])
-            status = process.wait(DEADLINE_S)
-        finally:
-            if process.poll() is None:
-                process.kill()
-    return status, json.loads(verdict.read_bytes())
-
-
-def find_child(parent: int, command: list[str]) -> int:
-    """The command's main process: the only child of harness that runs it."""
-    for children in Path(f"/proc/{parent}/task").glob("*/children"):
-        for pid in map(int, children.read_text().split()):
-            argv = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if argv[1:2] == [command[1].encode()]:
-                return pid
-    raise AssertionError(f"no child of {parent} runs {command}")
-
-
-def check_blame(expected: dict[str, Any], verdict: dict[str, Any]) -> None:
-    """Images by the start of their name. A null component is not known beforehand; a null faulting image is none."""
+    A null component is not known beforehand; a null faulting image is none.
+    """
     for name in ("component", "faulting_image"):
         if expected.get(name):
             image = (verdict[name] or {}).get("image") or ""
-            assert Path(image).name.startswith(expected[name]), (name, verdict)
+            start = name_interpreter(python) if expected[name] == "interpreter" else expected[name]
+            assert Path(image).name.startswith(start), (name, verdict)
+    if expected.get("blames_nobody"):
+        assert verdict["component"] is None, verdict
     if "faulting_image" in expected and expected["faulting_image"] is None:
         assert verdict["faulting_image"] is None, verdict
     if expected.get("component_function"):
@@ -179,36 +155,25 @@ def test_the_shim_may_see_less_but_changes_no_end() -> None:
 
 @pytest.mark.parametrize(("path", "version", "twin", "inject"), list_runs())
 def test_verdict(path: Path, version: str, twin: str, inject: str, tmp_path: Path, built: Path) -> None:
-    literals = read_literals(path)
-    control = twin == "control"
-    for module in literals.get("NEEDS", ()):
-        pytest.importorskip(module)
-    for file in literals.get("NEEDS_FILES", ()):
-        if not Path(file).exists():
-            pytest.skip(f"needs {file}")
-    if platform.machine() not in literals.get("MACHINES", [platform.machine()]):
-        pytest.skip(f"the instruction is one of {literals['MACHINES']}")
-    if literals.get("NEEDS_ROOT") and os.getuid() != 0:
-        pytest.skip("needs root")
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    environment |= {"HARNESS_CASES": str(tmp_path / "cases"), "TMPDIR": str(tmp_path)}
-    if source := literals.get("BUILD"):
-        environment["ZOO_LIB"] = str(build(SCENARIOS / source, literals.get("BUILD_FLAGS", []), built))
-    group = memory_group(literals, tmp_path)
-    environment |= {"ZOO_GROUP": str(group)} if group else {}
-    command = make_command(path, literals, INTERPRETERS[version], control)
+    run_and_check(path, INTERPRETERS[version], twin, inject, tmp_path, built)
 
-    send = None if control else literals.get("SENDS")
 
-    try:
-        status, document = supervise(command, inject, environment, send, tmp_path)
-    finally:
-        if group:
-            remove_group(group)
-
+def run_and_check(path: Path, python: str, twin: str, inject: str, tmp_path: Path, built: Path) -> None:
+    literals, control = read_literals(path), twin == "control"
+    with prepared(path, python, control, tmp_path, built) as run:
+        status, document = supervise(run, inject, tmp_path)
     expected = literals["CONTROL"] if control else literals["EXPECT"]
     if inject == "shim" and not control:
-        expected = {name: value for name, value in {**expected, **literals.get("SHIM", {})}.items() if value is not ...}
+        expected = {**expected, **literals.get("SHIM", {})}
+    if "STRIPPED" in literals and not control and not has_symbols(python):
+        expected = {**expected, **literals["STRIPPED"]}
+    check_verdict({name: value for name, value in expected.items() if value is not ...}, status, document, python)
+    if control:
+        assert document["verdict"]["against"] == []
+        assert (tmp_path / "stderr").read_text().count("harness:") == 0
+
+
+def check_verdict(expected: dict[str, Any], status: int, document: dict[str, Any], python: str) -> None:
     verdict = document["verdict"]
     assert verdict["kind"] == expected["kind"], verdict
     assert status == expected["exit"], verdict
@@ -216,14 +181,26 @@ def test_verdict(path: Path, version: str, twin: str, inject: str, tmp_path: Pat
         ("status", verdict["status"]),
         ("signal", document["outcome"]["signal"]),
         ("role", verdict["process"]["role"]),
+        ("rank", verdict["process"]["rank"]),
         ("user_function", (verdict["user_frame"] or {}).get("function")),
         ("context_function", (verdict["context_frame"] or {}).get("function")),
     ):
         if name in expected:
             assert actual == expected[name], (name, verdict)
-    check_blame(expected, verdict)
+    check_blame(expected, verdict, python)
+    if "stack" in expected:
+        check_stack(expected, verdict)
+    check_words(expected, verdict)
+
+
+def check_words(expected: dict[str, Any], verdict: dict[str, Any]) -> None:
     for word in expected.get("headline", ()):
         assert word in verdict["headline"]
-    if control:
-        assert verdict["against"] == []
-        assert (tmp_path / "stderr").read_text().count("harness:") == 0
+    for word in expected.get("against", ()):
+        assert any(word in sentence for sentence in verdict["against"]), verdict["against"]
+    for word in expected.get("grounds", ()):
+        assert any(word in ground["fact"] for ground in verdict["grounds"]), verdict["grounds"]
+    for word in expected.get("not_in_headline", ()):
+        assert word not in verdict["headline"]
+    for word in expected.get("remedy", ()):
+        assert word in verdict["remedies"][0]["do"], verdict

@@ -187,7 +187,9 @@ def _count_ends(role: str, ends: Sequence[int], pid: int, complete: bool) -> str
         return f"has no {role}{visible}"
     if not others:
         return f"whose only {role}{visible} is itself"
-    named = ", ".join(map(str, others[:_MOST_NAMED])) + (", …" if len(others) > _MOST_NAMED else "")
+    named = ", ".join(map(str, others[:_MOST_NAMED])) + (
+        f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
+    )
     return f"whose {role}{'s are' if len(others) > 1 else ' is'} {named}{' and itself' if pid in ends else ''}"
 
 
@@ -229,7 +231,8 @@ def _shares_network(pid: int, proc: Path) -> bool:
 
 def _describe_socket(inode: int, rows: dict[int, Row], peer: Holders, pid: int, proc: Path) -> Leads:
     pids = tuple(one for one in peer.readers if one != pid)
-    at = f", at its other end {', '.join(name_process(one, proc) for one in pids[:_MOST_NAMED])}" if pids else ""
+    more = f" and {len(pids) - _MOST_NAMED} more" if len(pids) > _MOST_NAMED else ""
+    at = f", at its other end {', '.join(name_process(one, proc) for one in pids[:_MOST_NAMED])}{more}" if pids else ""
     if peer.readers == (pid,):
         at = ", at its other end this process itself"
     row = rows.get(inode)

@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar, cast
 
-from harness.capture.files.images import read_images
+from harness.capture.files.images import PYTHON_FILE, read_images
 from harness.capture.files.layout import FAILURES, find_environ
 from harness.capture.files.owners import search_interpreter
 from harness.capture.openmp.variables import read_variables
+from harness.capture.own_stacks import tell_gil
 from harness.capture.snapshot import find_python
 from harness.capture.tree import list_new_processes, read_argv
 from harness.evidence.alive import Output, ThreadState
@@ -186,12 +187,15 @@ def _read_words(found: Identity) -> Identity:
 
 
 def _read_program(found: Identity) -> Identity:
-    python = find_python(found.executable, read_images(found.pid))
+    images = read_images(found.pid)
+    python = find_python(found.executable, images)
     if python is None:
         return found
-    paths = {python, str(Path(python).resolve())}
+    paths = {python, str(Path(python).resolve()), *(one.path for one in images if PYTHON_FILE.search(one.path))}
     versions = [owned.version for owned in search_interpreter(paths, None).values() if owned.version]
-    return found._replace(python=python, version=max(versions, key=len, default=None))
+    version, threading_build = max(versions, key=len, default=None), tell_gil(found.pid)
+    told = f"{version or 'unknown'} ({threading_build})" if threading_build else version
+    return found._replace(python=python, version=told)
 
 
 def _read_rank(found: Identity) -> Identity:

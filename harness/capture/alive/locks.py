@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from harness.capture.alive.gil import find_runtime_states
 from harness.capture.alive.lock_lines import Sources
 from harness.capture.alive.lock_objects import LockObject, read_lock_objects
 from harness.evidence.alive import HeldLock, LockKind, Wait
@@ -70,8 +71,13 @@ def find_locks(
     pid: int, stacks: Sequence[CrashThread], waits: Mapping[int, Wait | None]
 ) -> dict[int, tuple[HeldLock, ...]]:
     """By thread id: what it holds, the outermost first, then what it waits for. Threads without either are absent."""
-    sources = Sources(pid)
-    standing = {thread.tid: where for thread in stacks if (where := _find_standing(thread, waits, sources))}
+    sources, runtimes = Sources(pid), find_runtime_states(pid)
+    wants_gil = {tid for tid, wait in waits.items() if any((_lock_word(wait) or 0) in state for state in runtimes)}
+    standing = {
+        thread.tid: where
+        for thread in stacks
+        if (where := _find_standing(thread, waits, sources, thread.tid in wants_gil))
+    }
     joining = {tid for tid, where in standing.items() if where.kind == "join"}
     acquiring = {tid for tid, where in standing.items() if where.kind in ("lock", "rlock")}
     words = {tid: word for tid in joining | acquiring if (word := _lock_word(waits.get(tid)))}
@@ -84,14 +90,16 @@ def find_locks(
     return {tid: tuple(held) for tid, held in found.items() if held}
 
 
-def _find_standing(thread: CrashThread, waits: Mapping[int, Wait | None], sources: Sources) -> _Standing | None:
-    """Its C functions tell; where they have no names, the source must."""
+def _find_standing(
+    thread: CrashThread, waits: Mapping[int, Wait | None], sources: Sources, wants_gil: bool
+) -> _Standing | None:
+    """Its C functions tell; where they have no names, the futex (`wants_gil`) and the source must."""
     frames = thread.frames
     inner = {frame.function for frame in itertools.takewhile(lambda frame: frame.kind == "native", frames)}
     pythons = [frame for frame in frames if frame.kind == "python"]
     if not pythons or not _may_wait(thread.tid, waits, bool(inner & {*_ACQUIRING, _TAKING_GIL})):
         return None
-    if _TAKING_GIL in inner:
+    if wants_gil or _TAKING_GIL in inner:
         return _Standing(pythons[0], "gil")
     below = tuple(itertools.takewhile(_is_below, pythons))[: len(pythons) - 1]
     frame = pythons[len(below)]

@@ -12,7 +12,7 @@ import signal
 from collections.abc import Callable
 from typing import NoReturn
 
-from harness.capture.launch import stop_following
+from harness.capture.arrivals import stop_following
 from harness.errors import EXIT_OUR_BUG
 
 # (processes, for how long nothing moved or null, whether to tell when it moves after all) -> exit status
@@ -40,8 +40,6 @@ class Looker:
         try:
             os.setsid()
             stop_following()
-            for signo in (signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH):
-                signal.signal(signo, signal.SIG_DFL)
             status = self._look(pids, quiet_s, tell_if_moving)
         except BaseException:  # noqa: BLE001 (it must not come back into the supervisor, and not end without a word)
             import traceback

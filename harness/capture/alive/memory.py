@@ -6,6 +6,7 @@ changed or gone. What the words mean is the business of those who ask.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import time
@@ -70,13 +71,16 @@ class Memory:
         return time.monotonic() > self._end or time.thread_time() > self._cpu_end
 
     def _list_pieces(self) -> Iterator[tuple[int, bytes]]:
-        for piece in self._pieces:
-            if self._is_late():
+        """Counted, because a search may begin while another is under way: what that one reads belongs to both."""
+        for at in itertools.count():
+            if at == len(self._pieces):
+                piece = next(self._unread, None)
+                if piece is None:
+                    return
+                self._pieces.append(piece)
+            elif self._is_late():
                 return
-            yield piece
-        for piece in self._unread:
-            self._pieces.append(piece)
-            yield piece
+            yield self._pieces[at]
 
     def _read_pieces(self) -> Iterator[tuple[int, bytes]]:
         left = _SEARCH_BYTES

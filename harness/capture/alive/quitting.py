@@ -12,10 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
-
-_ROOM = 512  # more than any struct sigaction
 
 
 def is_asked_by_key() -> bool:
@@ -25,21 +22,6 @@ def is_asked_by_key() -> bool:
     except OSError:
         return False
     return at_terminal and signal.getsignal(signal.SIGQUIT) == signal.SIG_DFL
-
-
-@contextlib.contextmanager
-def quit_ignored() -> Iterator[None]:
-    """What is started meanwhile ignores SIGQUIT. Our own handler is native: Python could not put it back."""
-    import ctypes
-
-    libc = ctypes.CDLL(None)
-    before = ctypes.create_string_buffer(_ROOM)
-    libc.sigaction(signal.SIGQUIT, None, before)
-    signal.signal(signal.SIGQUIT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        libc.sigaction(signal.SIGQUIT, before, None)
 
 
 def pass_quit_on(pid: int, pidfd: int) -> None:

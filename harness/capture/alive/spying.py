@@ -1,4 +1,5 @@
-"""Where a Python process was at each of several moments, by py-spy: its lines, and the integers in its frames.
+"""Where a Python process was at each of several moments: its lines, and the integers in its frames. By py-spy, or by
+our own reader where that cannot.
 
 Each sample stops the process for some milliseconds, which are measured, or not at all (`blocking=False`). Says nothing
 of native frames, and sees no variables of module level: py-spy reads neither.
@@ -18,6 +19,7 @@ from msgspec import Struct
 
 from harness.capture.alive.counting import make_counter
 from harness.capture.alive.stopwatch import Stopwatch
+from harness.capture.own_stacks import read_own
 from harness.capture.stacks import Said, find_py_spy, is_stopping, let_go, outer_tids, run_tool
 from harness.evidence.alive import Counter, HotSpot
 from harness.evidence.crash import CrashFrame, ToolRun
@@ -86,6 +88,7 @@ class Spy:
         self._seconds = 0.0
         self._failures = 0
         self._error: str | None = None
+        self._tool = "py-spy"
 
     @property
     def cost_s(self) -> float:
@@ -120,6 +123,18 @@ class Spy:
         )
 
     def _ask(self, blocking: bool, deadline_s: float) -> Said:
+        """By py-spy; of a build that it cannot read (free-threaded) by our own reader, which never stops anything."""
+        if self._tool == "py-spy":
+            said = self._ask_py_spy(blocking, deadline_s)
+            if said.error is None or self.sightings:
+                return said
+        own = Said(*read_own(self.pid, deadline_s, outer_tids(self.pid), with_locals=True))
+        if self._tool == "py-spy" and own.error is not None:
+            return said
+        self._tool = "own reader"
+        return own
+
+    def _ask_py_spy(self, blocking: bool, deadline_s: float) -> Said:
         command = [find_py_spy(), "dump", "--json", "--locals", "--pid", str(self.pid)]
         if not blocking:
             return run_tool([*command, "--nonblocking"], deadline_s)
@@ -138,7 +153,7 @@ class Spy:
         if not self.sightings and not self._error:
             return None
         error = None if self.works and self.sightings else self._error
-        return ToolRun("py-spy locals", round(self._seconds, 4), error)
+        return ToolRun(f"{self._tool} locals", round(self._seconds, 4), error)
 
     def last(self) -> dict[int, Thread]:
         return {thread.tid: thread for thread in self.sightings[-1].threads if thread.tid} if self.sightings else {}

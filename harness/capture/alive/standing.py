@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from harness.capture.alive.counting import Tally
-from harness.capture.alive.gdb_stacks import GDB, find_gdb
 from harness.capture.alive.living import read_in_time
 from harness.capture.alive.locks import find_locks
 from harness.capture.alive.spying import Spy
 from harness.capture.alive.stopwatch import Stopwatch
 from harness.capture.alive.waits import read_place, read_wait
+from harness.capture.gdb_stacks import GDB, INSTALL, find_gdb
 from harness.capture.stacks import LADDER, has_pystack, take_stacks
 from harness.evidence.alive import HeldLock, HotSpot, LivingThread, ThreadState, Wait
 from harness.evidence.crash import CrashFrame, CrashThread, ToolRun
@@ -47,8 +47,7 @@ class Standing:
     def look_at_stacks(self, python: str | None, deadline_s: float) -> None:
         """Of all threads, native and Python. A tenth of a second for a few threads, more with torch."""
         if python is None and find_gdb() is None:
-            fix = f"install gdb, or: eu-stack -p {self.pid}"
-            self.gap = Gap(_WHAT, f"process {self.pid} is not Python, and there is no gdb", fix)
+            self.gap = Gap(_WHAT, f"process {self.pid} is not Python, and there is no gdb", INSTALL)
             return
         begun = time.monotonic()
         with Stopwatch(self.pid) as watch:

@@ -6,7 +6,9 @@ Of a compressed member the first bytes are decompressed, for its header. Says wh
 from __future__ import annotations
 
 import errno
+import json
 import os
+import shlex
 import stat
 import struct
 import zipfile
@@ -52,31 +54,43 @@ def _open(path: Path) -> IO[bytes]:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        hint = f"ls -l {path.parent}" if error.errno == errno.ENOENT else f"ls -l {path}"
+        hint = f"ls -l {_quote(path.parent if error.errno == errno.ENOENT else path)}"
         raise HarnessError(f"{path} cannot be read: {error.strerror}.", hint=hint) from error
     mode = os.fstat(fd).st_mode
     if stat.S_ISREG(mode):
         return os.fdopen(fd, "rb", buffering=4096)
     os.close(fd)
     what = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
-    hint = f"harness npz {path}/*.npz" if stat.S_ISDIR(mode) else f"ls -l {path}"
+    hint = f"harness npz {_quote(path)}/*.npz" if stat.S_ISDIR(mode) else f"ls -l {_quote(path)}"
     raise HarnessError(f"{path} is {what}.", hint=hint)
+
+
+def _fill_in(hint: str, path: Path) -> str:
+    """A path inside of python -c '…' stands in the shell's quotes and in Python's."""
+    in_python = "python -c" in hint
+    return hint.format(path=json.dumps(str(path)).replace("'", "'\\''") if in_python else _quote(path))
+
+
+def _quote(path: Path) -> str:
+    return shlex.quote(str(path))
 
 
 def _refuse(path: Path, start: bytes, size: int) -> HarnessError:
     if size == 0:
-        return HarnessError(f"{path} is empty: nothing was ever written into it.", hint=f"ls -l {path}")
+        return HarnessError(f"{path} is empty: nothing was ever written into it.", hint=f"ls -l {_quote(path)}")
     for magic, what, hint in _FOREIGN:
         if start.startswith(magic):
-            return HarnessError(f"{path} is {what}, not a .npz or .npy file.", hint=hint.format(path=repr(str(path))))
-    return HarnessError(f"{path} is neither a .npz nor a .npy file: it begins with {start!r}.", hint=f"file {path}")
+            return HarnessError(f"{path} is {what}, not a .npz or .npy file.", hint=_fill_in(hint, path))
+    return HarnessError(
+        f"{path} is neither a .npz nor a .npy file: it begins with {start!r}.", hint=f"file {_quote(path)}"
+    )
 
 
 def _read_npy(file: IO[bytes], path: Path, size: int) -> Array:
     try:
         header = read_header(file)
     except BadHeader as error:
-        raise HarnessError(f"{path} is damaged: {error}.", hint=f"ls -l {path}") from error
+        raise HarnessError(f"{path} is damaged: {error}.", hint=f"ls -l {_quote(path)}") from error
     there = size - header.bytes
     return _describe(path.stem, header, "stored", size, header.bytes, _tell_shortage(header, there))
 
@@ -115,11 +129,11 @@ def _read_npz(file: IO[bytes], path: Path, size: int) -> ArrayFile:
     try:
         archive = open_archive(file, size)
     except BadArchive as error:
-        raise HarnessError(f"{path} is a damaged zip archive: {error}.", hint=f"ls -l {path}") from error
+        raise HarnessError(f"{path} is a damaged zip archive: {error}.", hint=f"ls -l {_quote(path)}") from error
     members = [info for info in archive.infolist() if not info.is_dir()]
     names = [info.filename for info in members]
     if any(name.endswith(("/data.pkl", "/constants.pkl")) for name in names):
-        hint = _TORCH.format(path=repr(str(path)))
+        hint = _fill_in(_TORCH, path)
         raise HarnessError(
             f"{path} is a file of torch.save, not of numpy.savez: {len(names)} members, {size:,} bytes. torch.load "
             "reads all of it into memory; with mmap=True it maps.",
@@ -137,7 +151,7 @@ def _read_npz(file: IO[bytes], path: Path, size: int) -> ArrayFile:
     if not arrays:
         first = f", the first is {names[0]}" if names else ""
         what = f"{path} is a zip archive without an array: it has {len(names)} members{first}."
-        raise HarnessError(what, hint=f"python -m zipfile -l {path}")
+        raise HarnessError(what, hint=f"python -m zipfile -l {_quote(path)}")
     return ArrayFile(str(path), "npz", size, tuple(arrays), tuple(others), _list_troubles(spans))
 
 
@@ -152,11 +166,15 @@ def _list_troubles(spans: list[tuple[int, int, str]]) -> tuple[str, ...]:
 
 
 def _read_member(archive: zipfile.ZipFile, file: IO[bytes], info: zipfile.ZipInfo) -> tuple[Array | None, int | None]:
-    """(array, where its data lies); no array: numpy would hand out the bytes."""
+    """(array, where its data lies); no array: numpy would hand out the bytes.
+
+    The place is told of what cannot be read as well: since 3.11.8 zipfile itself refuses members that overlap.
+    """
     name = info.filename.removesuffix(".npy")
     method = _METHODS.get(info.compress_type, "other")
     if trouble := _why_unreadable(info):
         return _unknown(name, info, method, trouble), None
+    data_at = None
     try:
         data_at = find_data(file, info)
         with archive.open(info) as member:
@@ -164,10 +182,8 @@ def _read_member(archive: zipfile.ZipFile, file: IO[bytes], info: zipfile.ZipInf
                 return None, data_at
             member.seek(0)
             header = read_header(member)
-    except (BadHeader, BadArchive) as error:
-        return _unknown(name, info, method, f"damaged: {error}"), None
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, struct.error) as error:
-        return _unknown(name, info, method, f"damaged: {error}"), None
+        return _unknown(name, info, method, f"damaged: {error}"), data_at
     shortage = _tell_shortage(header, info.file_size - header.bytes)
     offset = data_at + header.bytes if method == "stored" else None
     return _describe(name, header, method, info.compress_size, offset, shortage), data_at

@@ -5,8 +5,6 @@ Signal, registers, mappings and images by our own reader; stacks by pystack, els
 
 from __future__ import annotations
 
-import re
-import shutil
 import time
 from pathlib import Path
 
@@ -15,25 +13,27 @@ from msgspec import structs
 
 from harness import native
 from harness.capture.callers import demangle, find_function
+from harness.capture.chain import OwnFrames
 from harness.capture.cores.file import CoreFile
 from harness.capture.cores.signal_frame import find_interrupted
 from harness.capture.files.images import list_images, list_mappings
-from harness.capture.frames import NativeFrame, Places, clean_symbol, place_native, read_engine, strip_own_frames
+from harness.capture.frames import Places, clean_symbol, read_engine, strip_own_frames
+from harness.capture.gdb_stacks import ask_gdb, read_gdb
+from harness.capture.link import LONGEST_INSTRUCTION
 from harness.capture.openmp.sighting import look_at_memory
 from harness.capture.pystack_engine import print_answer, read_core_threads
 from harness.capture.snapshot import Snapshot, complete, find_python, stack_gaps
-from harness.capture.stacks import Said, fork_tool, gdb_command, run_tool
+from harness.capture.stacks import Said, fork_tool
 from harness.evidence.crash import Crash, CrashThread, Image, Step, ToolRun
 from harness.evidence.gap import Gap
 
 # The process is dead: nobody waits but the reader of the report. gdb needs 5 s with torch's symbols.
 _DEADLINE_S = 10.0
 _SIGNALS_WITH_SENDER = 0  # si_code of a signal that was sent is not positive
-_GDB_FRAME = re.compile(r'frame=\{level="\d+",addr="0x(?P<address>[0-9a-f]+)"(?:,func="(?P<function>[^"]*)")?')
 
 
-def read_crash(path: Path, at_s: float, *, with_gdb: bool = True) -> Crash:
-    """BadCore: it cannot be read."""
+def read_crash(path: Path, at_s: float, *, with_pystack: bool = True) -> Crash:
+    """BadCore: it cannot be read. `with_pystack` false: this stack has broken it once."""
     with CoreFile(path) as core:
         first = find_interrupted(core)
         thread = core.crashed
@@ -41,7 +41,7 @@ def read_crash(path: Path, at_s: float, *, with_gdb: bool = True) -> Crash:
         siginfo = first.siginfo if first else core.siginfo
         code, address = (siginfo.code, siginfo.address) if siginfo else (0, 0)
         sent = code <= _SIGNALS_WITH_SENDER
-        seen = complete(_look(core, with_gdb))
+        seen = complete(_look(core, registers, with_pystack))
         pc, sp = ("rip", "rsp") if core.machine == "x86_64" else ("pc", "sp")
         return Crash(
             pid=core.pid or thread.tid,
@@ -65,13 +65,14 @@ def read_crash(path: Path, at_s: float, *, with_gdb: bool = True) -> Crash:
             openmp=seen.openmp,
             sender_pid=siginfo.sender_pid if siginfo and sent else None,
             origin="core",
+            code=core.read(registers[pc], LONGEST_INSTRUCTION).hex() or None,
             gaps=(*seen.gaps, *_core_gaps(core)),
         )
 
 
 def _name_at(thread: CrashThread, pc: int) -> CrashThread:
     """Behind a signal's frame pystack looks a program counter up as if it were a return address: one byte before."""
-    if not thread.crashed:
+    if not thread.crashed or thread.source.startswith("gdb"):
         return thread
     frames = [
         structs.replace(frame, function=clean_symbol(demangle(name)))
@@ -93,11 +94,12 @@ def _core_gaps(core: CoreFile) -> list[Gap]:
     return [Gap("all of the dead process's memory", why, "harness run --core always …")]
 
 
-def _look(core: CoreFile, with_gdb: bool) -> Snapshot:
+def _look(core: CoreFile, registers: dict[str, int], with_pystack: bool) -> Snapshot:
     begun = time.monotonic()
     images = list_images(core.rows)
     python = find_python(core.executable, images)
-    step, threads, tools = _take_stacks(core, images, python, with_gdb)
+    own = OwnFrames(core.crashed.tid, registers, core.rows, images, core.read, core.machine)
+    step, threads, tools = own.join(*_take_stacks(core, images, python, with_pystack))
     return Snapshot(
         pid=core.pid or core.crashed.tid,
         step=step,
@@ -112,7 +114,7 @@ def _look(core: CoreFile, with_gdb: bool) -> Snapshot:
         shm_free_bytes=None,
         executable=core.executable,
         packages={},
-        gaps=tuple(stack_gaps(step, tools)),
+        gaps=(*stack_gaps(step, tools), *own.gaps(threads)),
         seconds=time.monotonic() - begun,
         sighting=look_at_memory(core.pid or core.crashed.tid, core.rows, core.executable, core.read),
         owners_sought=False,
@@ -120,21 +122,21 @@ def _look(core: CoreFile, with_gdb: bool) -> Snapshot:
 
 
 def _take_stacks(
-    core: CoreFile, images: tuple[Image, ...], python: str | None, with_gdb: bool
+    core: CoreFile, images: tuple[Image, ...], python: str | None, with_pystack: bool
 ) -> tuple[Step, tuple[CrashThread, ...], tuple[ToolRun, ...]]:
-    """pystack reads what is a Python; gdb the rest, and what pystack could not."""
+    """pystack reads what is a Python; gdb the rest, and what pystack could not: its native frames."""
     places = Places(images, core.read)
     tools: list[ToolRun] = []
     executable = core.executable
-    if python and executable:
+    if python and executable and with_pystack:
         for mode, step in (("ALL", "native-all"), ("PYTHON", "native")):
             threads, overdue = _ask_pystack(core, executable, mode, places, tools)
             if any(thread.frames for thread in threads if thread.crashed):
                 return ("native-all" if step == "native-all" else "native"), threads, tuple(tools)
             if overdue:
                 break  # the other mode would take as long
-    if with_gdb and executable and (threads := _ask_gdb(core, executable, places, tools)):
-        return "native", threads, tuple(tools)
+    if executable and (threads := _ask_gdb(core, executable, places, tools)):
+        return ("native" if python else "native-all"), threads, tuple(tools)
     return "raw", (), tuple(tools)
 
 
@@ -143,7 +145,7 @@ def _ask_pystack(
 ) -> tuple[tuple[CrashThread, ...], bool]:
     begun = time.monotonic()
     said = fork_tool(lambda: print_answer(read_core_threads(str(core.path), executable, mode)), _DEADLINE_S)
-    name = "pystack native-all" if mode == "ALL" else "pystack native"
+    name = "pystack native-all core" if mode == "ALL" else "pystack native core"
     threads, error = _read(said, places, name, core.crashed.tid)
     tools.append(ToolRun(name, round(time.monotonic() - begun, 4), error, said.pid))
     return threads, said.overdue
@@ -166,18 +168,10 @@ def _finish(thread: CrashThread, tid: int) -> CrashThread:
 
 
 def _ask_gdb(core: CoreFile, executable: str, places: Places, tools: list[ToolRun]) -> tuple[CrashThread, ...]:
-    """The crashed thread only, in gdb's machine interface: one line that needs no guessing."""
     begun = time.monotonic()
-    gdb = shutil.which("gdb")
-    if gdb is None:
-        tools.append(ToolRun("gdb core", 0.0, "gdb is not installed"))
-        return ()
-    ask = ["-ex", 'interpreter-exec mi "-stack-list-frames 0 200"', executable, str(core.path)]
-    said = run_tool([*gdb_command(gdb), *ask], _DEADLINE_S)
-    frames = tuple(
-        place_native(NativeFrame(int(found["address"], 16), found["function"] or "", "", 0, ""), places)
-        for found in _GDB_FRAME.finditer(said.output.decode(errors="replace"))
-    )
-    error = said.error or (None if frames else "no frames")
+    said = ask_gdb([executable, str(core.path)], _DEADLINE_S)
+    threads = tuple(_finish(thread, core.crashed.tid) for thread, _ in read_gdb(said.output, places, "gdb core"))
+    has_frames = any(thread.frames for thread in threads if thread.crashed)
+    error = said.error or (None if has_frames else "no frames")
     tools.append(ToolRun("gdb core", round(time.monotonic() - begun, 4), error, said.pid))
-    return (CrashThread(core.crashed.tid, None, True, frames, "gdb core"),) if frames else ()
+    return threads if has_frames else ()

@@ -9,6 +9,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,10 +21,11 @@ from harness.capture.cores.finding import PATTERN_FIX, Found, find_core
 from harness.capture.cores.keeping import Replaced, TooLarge, link_core, move_core
 from harness.capture.cores.limits import CoreLimit
 from harness.capture.cores.pattern import Death
+from harness.capture.processor import read_cpu
 from harness.capture.supervise import CRASHES
 from harness.capture.tree import Member, Tree
 from harness.evidence.case import MOST_BYTES
-from harness.evidence.crash import Crash
+from harness.evidence.crash import Crash, CrashFrame
 from harness.evidence.gap import Gap
 from harness.evidence.model import Core
 
@@ -42,11 +44,18 @@ class Collected(NamedTuple):
 
 
 def collect_cores(
-    tree: Tree, limit: CoreLimit, case: Path, seen: frozenset[int], reported: frozenset[int]
+    tree: Tree,
+    limit: CoreLimit,
+    case: Path,
+    *,
+    seen: frozenset[int],
+    reported: frozenset[int],
+    broken: frozenset[int],
 ) -> Collected:
-    """`seen`: pids whose stacks the crash link has, or nobody can read: their cores are kept unread.
+    """`seen`: pids whose stacks the crash link has: their cores are kept unread.
 
-    `reported`: those that it was told of at all; that they have no core is no gap.
+    `reported`: those that it was told of at all; that they have no core is no gap. `broken`: of those the ones whose
+    stack was too much for the tools; gdb, which reads the innermost frames only, may manage.
     """
     cores: list[Core] = []
     crashes: list[Crash] = []
@@ -65,7 +74,7 @@ def collect_cores(
             missing.setdefault(found, []).append(member.pid)
             continue
         if member.pid not in seen and found.raw and status & 0x7F in CRASHES and len(crashes) < _MOST_READ:
-            _read(found.path, member, member.pid in reported, crashes, gaps)
+            _read(found.path, member, member.pid not in broken, crashes, gaps)
         if kept := _keep(found, member.pid, limit, case, gaps):
             cores.append(kept)
     gaps += [_of_processes(gap, pids) for gap, pids in missing.items()]
@@ -79,12 +88,42 @@ def add_crashes(linked: tuple[Crash, ...], read: tuple[Crash, ...]) -> tuple[Cra
         same = [index for index, other in enumerate(crashes) if (other.pid, other.signo) == (crash.pid, crash.signo)]
         if not same:
             crashes.append(crash)
-        elif crash.step == "native-all":
-            told = crashes[same[-1]]
-            crashes[same[-1]] = structs.replace(
-                told, step=crash.step, threads=crash.threads, tools=(*told.tools, *crash.tools), gaps=crash.gaps
-            )
+            continue
+        told = _add_memory(crashes[same[-1]], crash)
+        if crash.step in ("native-all", "native"):
+            told = _add_stacks(told, crash)
+        crashes[same[-1]] = structs.replace(told, tools=(*told.tools, *crash.tools))
     return tuple(crashes)
+
+
+def _add_memory(told: Crash, read: Crash) -> Crash:
+    """Of a process that had left before it was looked at, its core alone knows what was where."""
+    if told.mappings:
+        return told
+    return structs.replace(
+        told,
+        images=read.images,
+        mappings=read.mappings,
+        packages=read.packages,
+        openmp=read.openmp,
+        threads_total=read.threads_total,
+        code=told.code or read.code,
+    )
+
+
+def _add_stacks(told: Crash, read: Crash) -> Crash:
+    """Where only gdb could read the core, the Python frames that were seen before stay, below the native ones."""
+    threads = tuple(
+        structs.replace(thread, frames=(*thread.frames, *_python_frames(told, thread.tid)))
+        if not any(frame.kind == "python" for frame in thread.frames)
+        else thread
+        for thread in read.threads
+    )
+    return structs.replace(told, step=read.step, threads=threads, gaps=read.gaps)
+
+
+def _python_frames(crash: Crash, tid: int) -> Iterator[CrashFrame]:
+    return (frame for thread in crash.threads if thread.tid == tid for frame in thread.frames if frame.kind == "python")
 
 
 def _of_processes(gap: Gap, pids: list[int]) -> Gap:
@@ -101,15 +140,16 @@ def _find(member: Member, signo: int, dumped: bool, tree: Tree) -> Found | Gap:
     return find_core(death, dumped, time.time() - tree.now_s())
 
 
-def _read(path: Path, member: Member, reported: bool, crashes: list[Crash], gaps: list[Gap]) -> None:
+def _read(path: Path, member: Member, with_pystack: bool, crashes: list[Crash], gaps: list[Gap]) -> None:
     from harness.capture.cores.analysis import read_crash
 
     try:
-        crash = read_crash(path, member.ended_s or 0.0, with_gdb=not reported)
+        crash = read_crash(path, member.ended_s or 0.0, with_pystack=with_pystack)
     except BadCore as error:
         gaps.append(Gap(f"what the core of process {member.pid} says", str(error)))
         return
-    crashes.append(structs.replace(crash, pid=member.pid))  # as it is called here, namespaces or not
+    cpu = read_cpu() if crash.signo == signal.SIGILL else None
+    crashes.append(structs.replace(crash, pid=member.pid, cpu=cpu))  # as it is called here, namespaces or not
 
 
 def _keep(found: Found, pid: int, limit: CoreLimit, case: Path, gaps: list[Gap]) -> Core | None:

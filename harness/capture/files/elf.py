@@ -67,6 +67,7 @@ class Symbol(NamedTuple):
     defined: bool
     weak: bool
     address: int
+    size: int
 
 
 class Slot(NamedTuple):
@@ -249,8 +250,8 @@ class Elf:
 
     def _symbol(self, number: int, rows: bytes | None = None) -> Symbol:
         table = self._symbol_table if rows is None else rows
-        name, info, _, section, value, _ = _SYMBOL.unpack_from(table, number * _SYMBOL.size)
-        return Symbol(number, text_at(self.strings, name), section != 0, info >> 4 == _STB_WEAK, value)
+        name, info, _, section, value, size = _SYMBOL.unpack_from(table, number * _SYMBOL.size)
+        return Symbol(number, text_at(self.strings, name), section != 0, info >> 4 == _STB_WEAK, value, size)
 
     @cached_property
     def _symbol_table(self) -> bytes:

@@ -66,24 +66,32 @@ def list_images(rows: list[Row]) -> tuple[Image, ...]:
 
 
 def _loads(rows: list[Row]) -> Iterator[list[Row]]:
-    """The mappings of each load. The same file can be there twice: dlmopen, or a replaced file under the old path."""
+    """The mappings of each load. The same file can be there twice: dlmopen, or a replaced file under the old path.
+
+    And a part of it alone: libffi maps one page of its own code again, for its closures. That is no load.
+    """
     loads: dict[tuple[str, tuple[str, int]], list[Row]] = {}
+    last: tuple[str, tuple[str, int]] | None = None
     for row in rows:
         if not row.path.startswith("/"):
             continue
         key = (row.path, row.file)
-        if key in loads and _starts_again(loads[key], row):
+        load = loads.get(key)
+        if load is not None and row.offset == 0 and load[0].offset != 0:
+            loads[key] = []  # what came before it was such a part
+        elif load is not None and (key != last or row.offset < load[-1].offset) and _is_beyond(load[0], row):
+            if row.offset != 0:
+                continue
             yield loads.pop(key)
         loads.setdefault(key, []).append(row)
+        last = key
     yield from loads.values()
 
 
-def _starts_again(load: list[Row], row: Row) -> bool:
-    """The file's first page once more. In a tiny library that is also where its data segment lies."""
-    if row.offset != 0 or load[0].offset != 0:
-        return False
+def _is_beyond(first: Row, row: Row) -> bool:
+    """Further up than the file reaches that is loaded there. In a tiny library data begin in the first page as well."""
     span = None if row.path.endswith(_DELETED) else read_span(Path(row.path))
-    return span is None or row.start >= load[0].start + span
+    return row.offset == 0 if span is None else row.start >= first.start + span
 
 
 def read_span(path: Path) -> int | None:

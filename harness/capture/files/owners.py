@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
+from harness.capture.files.interpreter import read_release
 from harness.evidence.crash import Image
 
 _ROOT = Path("/")
@@ -184,17 +185,23 @@ def _hash(file: int, algorithm: str) -> bytes:
 
 def search_interpreter(paths: Iterable[str], prefix: str | None) -> dict[str, Owned]:
     """The program, libpython and the standard library's own modules, below `prefix` where that is known."""
-    return {
-        path: Owned("interpreter", "CPython", _version_in(path))
+    own = [
+        path
         for path in paths
         if _INTERPRETER.search(path) and (prefix is None or path.startswith(prefix.rstrip("/") + "/"))
-    }
+    ]
+    releases = {path: read_release(path) for path in own if "/lib-dynload/" not in path}
+    told = [release for release in releases.values() if release]
+    return {path: Owned("interpreter", "CPython", releases.get(path) or _version_in(path, told)) for path in own}
 
 
-def _version_in(path: str) -> str | None:
-    """`…/3.11.7/lib/libpython3.11.so` is 3.11.7, `/usr/bin/python3.11` is 3.11."""
+def _version_in(path: str, told: Iterable[str]) -> str | None:
+    """Where the file does not tell: `…/3.10.7/lib/libpython3.10.so` is 3.10.7, `/usr/bin/python3.10` is 3.10.
+
+    A module of the standard library has the release that the program or libpython beside it has told.
+    """
     minor = _MINOR_VERSION.search(path)
-    for full in _PATCH_VERSION.findall(path):
+    for full in (*_PATCH_VERSION.findall(path), *told):
         if minor is None or full.startswith(minor[1] + "."):
             return str(full)
     return minor[1] if minor else None

@@ -1,6 +1,6 @@
 """Rank 1 of two never comes to the all_reduce; rank 0 times out, the launcher exits with its code.
 gloo gives up after the group's timeout and torch raises "Timed out waiting 2000ms for recv operation …".
-Only the text of one of several processes says so, so the status is "supported"."""
+Rank 0 told that nothing caught it; where rank 1 was then is seen before the launcher ends it."""
 
 import datetime
 import os
@@ -15,7 +15,9 @@ EXPECT = {
     "signal": None,
     "role": "worker",
     "user_function": "sync_gradients",
-    "headline": ["gloo"],
+    "rank": "0",
+    "headline": ["gloo", "rank 0"],
+    "grounds": ["rank 1 was in wait_for_launcher"],
 }
 CONTROL = {"kind": "clean", "exit": 0}
 NEEDS = ["torch"]
@@ -30,6 +32,10 @@ def sync_gradients(group):
     print("gradients", gradients.tolist())
 
 
+def wait_for_launcher():
+    sys.stdin.read()  # until the launcher closes the pipe
+
+
 def run_rank(store, late):
     import torch.distributed as dist
 
@@ -39,7 +45,7 @@ def run_rank(store, late):
     dist.barrier()
     group = dist.new_group(timeout=datetime.timedelta(seconds=2))
     if late and rank == 1:
-        sys.stdin.read()  # until the launcher closes the pipe
+        wait_for_launcher()
     else:
         sync_gradients(group)
     dist.destroy_process_group()

@@ -6,17 +6,14 @@ import os
 import sys
 
 EXPECT = {
-    "kind": "segfault",
+    "kind": "python-exception",
     "status": "established",
     "exit": 1,
-    "signal": "SIGSEGV",
-    "role": "worker",
-    "user_function": "encode_shard",
-    "component": "native_faults",
-    "component_function": "zoo_read",
-    "faulting_image": "native_faults",
-    "fault": ["read", "null"],
-    "headline": ["native_faults", "encode_shard"],
+    "signal": None,
+    "role": "main",
+    "user_function": "encode_all",
+    "headline": ["RuntimeError: 200 children died"],
+    "against": ["died of SIGSEGV", "and 197 more processes"],
 }
 CONTROL = {"kind": "clean", "exit": 0}
 BUILD = "native_faults.c"

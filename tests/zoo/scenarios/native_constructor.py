@@ -16,7 +16,7 @@ EXPECT = {
     "component_function": "zoo_find_devices",
     "faulting_image": "native_constructor",
     "fault": ["read", "null"],
-    "headline": ["native_constructor", "load_driver"],
+    "headline": ["native_constructor", "in a static constructor of native_constructor.so", "load_driver"],
 }
 CONTROL = {"kind": "clean", "exit": 0}
 BUILD = "native_constructor.c"

@@ -16,7 +16,7 @@ EXPECT = {
     "component_function": "zoo_read",
     "faulting_image": "native_faults",
     "fault": ["read", "null"],
-    "headline": ["native_faults", "__del__"],
+    "headline": ["native_faults", "at interpreter exit, after the program's own code had ended", "__del__"],
 }
 CONTROL = {"kind": "clean", "exit": 0}
 BUILD = "native_faults.c"

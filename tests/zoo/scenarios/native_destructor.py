@@ -17,7 +17,11 @@ EXPECT = {
     "component_function": "zoo_release_pool",
     "faulting_image": "native_destructor",
     "fault": ["write", "null"],
-    "headline": ["native_destructor"],
+    "headline": [
+        "native_destructor",
+        "in a static destructor of native_destructor.so",
+        "while the process was exiting",
+    ],
 }
 CONTROL = {"kind": "clean", "exit": 0}
 BUILD = "native_destructor.c"

@@ -1,6 +1,8 @@
-/* One faulty function per way of dying in native code. Pointers, counts and callbacks come from Python.
+/* One faulty function per way of dying in native code. Pointers, counts and
+ * callbacks come from Python.
  *
- * Nothing here is undefined by accident: volatile keeps the access, noinline keeps the frame that is to be blamed. */
+ * Nothing here is undefined by accident: volatile keeps the access, noinline
+ * keeps the frame that is to be blamed. */
 
 #undef NDEBUG
 #define _GNU_SOURCE
@@ -33,7 +35,8 @@ ZOO long zoo_read_row_count(const struct table *table) { return table->rows + 1;
 
 static const long vocabulary_size[1024] __attribute__((aligned(4096))) = {50257};
 
-/* `writable` is the caller's own long; without it the constant, in a page of the library mapped r--, is written. */
+/* `writable` is the caller's own long; without it the constant, in a page of
+ * the library mapped r--, is written. */
 ZOO void zoo_write_constant(volatile long *writable) {
     volatile long *target = writable ? writable : (volatile long *)vocabulary_size;
 
@@ -42,11 +45,25 @@ ZOO void zoo_write_constant(volatile long *writable) {
 
 ZOO void zoo_fill(char *start, size_t length) { memset(start, 0x5a, length); }
 
-/* Jumps: the result is used, so that the call is not turned into a jump and this frame stays. */
+/* Jumps: the result is used, so that the call is not turned into a jump and
+ * this frame stays. */
 
 ZOO long zoo_call(long (*function)(void)) { return function() + 1; }
 
 ZOO long zoo_answer(void) { return 41; }
+
+ZOO long zoo_apply(void *(*function)(void *), void *argument) { return function(argument) != NULL; }
+
+/* Leaves for the start of `function` with `lure` where the return address
+ * belongs: no call has led there. */
+ZOO void zoo_stray(void *(*function)(void *), void *argument, const void *lure) {
+#if defined(__x86_64__)
+    __asm__ volatile("push %2\n\tjmp *%0" : : "r"(function), "D"(argument), "r"(lure) : "memory");
+#else
+    (void)lure;
+    function(argument);
+#endif
+}
 
 /* Threads. */
 
@@ -56,6 +73,30 @@ ZOO int zoo_read_in_native_thread(void *address) {
     pthread_t thread;
 
     if (pthread_create(&thread, NULL, read_in_thread, address) != 0)
+        return -1;
+    return pthread_join(thread, NULL);
+}
+
+struct call {
+    void *(*enter)(void);
+    void *(*function)(void *);
+    void *argument;
+};
+
+static void *call_in_thread(void *work) {
+    const struct call *call = work;
+
+    if (call->enter)
+        call->enter();
+    return call->function(call->argument);
+}
+
+/* `enter` is called first, on that thread: PyGILState_Ensure, or nothing. */
+ZOO int zoo_call_in_native_thread(void *(*enter)(void), void *(*function)(void *), void *argument) {
+    struct call call = {enter, function, argument};
+    pthread_t thread;
+
+    if (pthread_create(&thread, NULL, call_in_thread, &call) != 0)
         return -1;
     return pthread_join(thread, NULL);
 }
@@ -100,6 +141,15 @@ ZOO int zoo_descend_in_small_thread(long depth) {
     if (pthread_create(&thread, &attributes, descend_in_thread, (void *)(intptr_t)depth) != 0)
         return -1;
     return pthread_join(thread, NULL);
+}
+
+/* Small frames of its own; on each level it calls a function that needs far
+ * more of the stack, and returns. */
+ZOO long zoo_descend_printing(void *(*format)(const char *, ...), long depth) {
+    volatile char frame[16];
+
+    frame[0] = format("%ld", depth) != NULL;
+    return depth == 0 ? frame[0] : zoo_descend_printing(format, depth - 1) + frame[0];
 }
 
 /* A tree walk that asks Python for each node, with a frame of 16 KiB. */

@@ -15,7 +15,9 @@ EXPECT = {
     "component": "native_faults",
     "component_function": "zoo_undefined_instruction",
     "faulting_image": "native_faults",
-    "headline": ["native_faults", "run_kernel"],
+    "headline": ["native_faults", "run_kernel", "made to trap on every processor"],
+    "fault": ["made to trap on every processor"],
+    "remedy": ["Report it to"],
 }
 CONTROL = {"kind": "clean", "exit": 0}
 BUILD = "native_faults.c"

@@ -15,7 +15,7 @@ EXPECT = {
     "component_function": "zoo_count_tokens",
     "faulting_image": "native_import_fault",
     "fault": ["read", "null"],
-    "headline": ["native_import_fault", "load_tokenizer"],
+    "headline": ["during import of native_import_fault", "load_tokenizer"],
 }
 CONTROL = {"kind": "clean", "exit": 0}
 BUILD = "native_import_fault.c"

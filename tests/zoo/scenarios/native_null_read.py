@@ -17,6 +17,7 @@ EXPECT = {
     "faulting_image": "native_faults",
     "fault": ["read", "null"],
     "headline": ["native_faults", "train_step"],
+    "not_in_headline": ["exit", "import", "static", "GIL", "JIT", "damaged"],
 }
 CONTROL = {"kind": "clean", "exit": 0}
 BUILD = "native_faults.c"

@@ -11,7 +11,7 @@ EXPECT = {
     "signal": "SIGSEGV",
     "role": "main",
     "user_function": "read_next",
-    "component": "libpython",
+    "component": "interpreter",
     "component_function": None,
     "headline": ["read_next"],
 }

@@ -10,7 +10,7 @@ EXPECT = {
     "signal": "SIGSEGV",
     "role": "main",
     "user_function": "count_leaves",
-    "component": "libpython",
+    "component": "interpreter",
     "component_function": None,
     "headline": ["count_leaves"],
 }

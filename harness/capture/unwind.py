@@ -1,0 +1,158 @@
+"""The innermost native frames of one thread, followed by the images' own frame tables; no tool, and no end of time.
+
+For the stacks on which tools break down or never end: an endless recursion. Every step is checked (the stack only
+grows towards its base, a call returns where we arrive); where that fails the walk ends, and nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from harness.capture.calls import follows_call
+from harness.capture.files.cfi import FrameTable, Rules
+from harness.capture.files.images import Row
+from harness.capture.frames import Places
+
+# As DWARF numbers them; System V psABI for each. Only what a callee has to keep for its caller, sp and the return.
+_NUMBERS = {
+    "x86_64": {"rbx": 3, "rbp": 6, "rsp": 7, **{f"r{number}": number for number in range(12, 16)}, "rip": 16},
+    "aarch64": {**{f"x{number}": number for number in range(19, 31)}, "sp": 31, "pc": 32},
+}
+_STACK_POINTER = {"x86_64": 7, "aarch64": 31}
+_PC = {"x86_64": "rip", "aarch64": "pc"}
+_LINK = 30
+_PAGE = 4096
+
+
+class Walk(NamedTuple):
+    """Addresses of the frames, innermost first: the program counter, then return addresses.
+
+    `deep`: there are more. `broken`: the last frame's own table leads to no caller: the stack is not that function's.
+    """
+
+    addresses: tuple[int, ...]
+    deep: bool = False
+    broken: bool = False
+
+
+class Memory(NamedTuple):
+    """Of one process: its bytes, what is loaded where, and the mappings that can be executed."""
+
+    read: Callable[[int, int], bytes]
+    places: Places
+    code: tuple[tuple[int, int], ...]
+
+    def is_code(self, address: int) -> bool:
+        return any(start <= address < end for start, end in self.code)
+
+
+def list_code(rows: list[Row]) -> tuple[tuple[int, int], ...]:
+    return tuple((row.start, row.end) for row in rows if "x" in row.permissions)
+
+
+def walk_stack(registers: Mapping[str, int], memory: Memory, machine: str, most: int) -> Walk:
+    if machine not in _NUMBERS or _PC[machine] not in registers:
+        return Walk(())
+    known = {number: registers[name] for name, number in _NUMBERS[machine].items() if name in registers}
+    walker = _Walker(memory, machine)
+    addresses = [registers[_PC[machine]]]
+    while len(addresses) < most:
+        step = walker.step(addresses[-1], known, innermost=len(addresses) == 1)
+        if step is None:
+            return Walk(tuple(addresses), broken=walker.broken)
+        address, known = step
+        addresses.append(address)
+    return Walk(tuple(addresses), deep=True)
+
+
+def read_by_page(read: Callable[[int, int], bytes]) -> Callable[[int, int], bytes]:
+    """The same memory is asked for again and again: a recursion has few functions and one stack."""
+    pages: dict[int, bytes] = {}
+
+    def page(number: int) -> bytes:
+        if number not in pages:
+            pages[number] = read(number * _PAGE, _PAGE)
+        return pages[number]
+
+    def read_some(address: int, size: int) -> bytes:
+        if address < 0:
+            return b""
+        first, last = address // _PAGE, (address + size - 1) // _PAGE
+        data = page(first) if first == last else b"".join(map(page, range(first, last + 1)))
+        return data[address - first * _PAGE :][:size]
+
+    return read_some
+
+
+class _Walker:
+    def __init__(self, memory: Memory, machine: str) -> None:
+        self._memory, self._read, self._machine = memory, read_by_page(memory.read), machine
+        self._tables: dict[int, FrameTable | None] = {}
+        self._rules: dict[int, Rules | None] = {}
+        self.broken = False
+
+    def step(self, pc: int, known: dict[int, int], innermost: bool) -> tuple[int, dict[int, int]] | None:
+        """The caller: where it goes on, and its registers. Null: it cannot be told for certain."""
+        rules = self._find_rules(pc if innermost else pc - 1)
+        if rules is None:
+            return self._step_from_nowhere(pc, known) if innermost else None
+        stack = _STACK_POINTER[self._machine]
+        if rules.register not in known or stack not in known:
+            return None
+        frame = known[rules.register] + rules.offset
+        caller = self._restore(known, rules, frame)
+        address = caller.pop(rules.returns_by, None) if rules.returns_by in rules.saved or innermost else None
+        # Only the innermost frame may share its stack pointer with its caller: it has not called anybody.
+        if address is None or frame < known[stack] + (0 if innermost else 8) or not self._is_return(address):
+            # At the base of a thread nothing is saved, or a zero; a signal's handler returns to a trampoline.
+            self.broken = bool(address) and not self._memory.places.holds_trampoline(address or 0)
+            return None
+        return address, {**caller, stack: frame}
+
+    def _restore(self, known: dict[int, int], rules: Rules, frame: int) -> dict[int, int]:
+        caller = dict(known)
+        for register, offset in rules.saved.items():
+            value = self._word(frame + offset) if offset is not None else None
+            if value is None:
+                caller.pop(register, None)
+            else:
+                caller[register] = value
+        return caller
+
+    def _step_from_nowhere(self, pc: int, known: dict[int, int]) -> tuple[int, dict[int, int]] | None:
+        """After a call to where no code is, nothing has happened since: the return address is where the call put it."""
+        stack = _STACK_POINTER[self._machine]
+        if self._memory.is_code(pc) or stack not in known:
+            return None
+        if self._machine == "aarch64":
+            address, top = known.get(_LINK), known[stack]
+        else:
+            address, top = self._word(known[stack]), known[stack] + 8
+        return (address, {**known, stack: top}) if address and self._is_return(address) else None
+
+    def _is_return(self, address: int) -> bool:
+        return self._memory.is_code(address) and follows_call(self._read, address, self._machine) is True
+
+    def _word(self, address: int) -> int | None:
+        data = self._read(address, 8)
+        return struct.unpack("<Q", data)[0] if len(data) == 8 else None
+
+    def _find_rules(self, address: int) -> Rules | None:
+        if address not in self._rules:
+            table = self._find_table(address)
+            self._rules[address] = table.find(address) if table else None
+        return self._rules[address]
+
+    def _find_table(self, address: int) -> FrameTable | None:
+        image = self._memory.places.find(address)
+        if image is None:
+            return None
+        base = int(image.base, 16)
+        if base not in self._tables:
+            try:
+                self._tables[base] = FrameTable(self._read, base, int(image.end, 16) - base)
+            except (ValueError, struct.error):
+                self._tables[base] = None
+        return self._tables[base]

@@ -1,0 +1,161 @@
+"""Which process is the cause: by births, ends and order, never by a number or a word in a text."""
+
+from __future__ import annotations
+
+import signal
+
+import msgspec
+import pytest
+
+from harness.diagnose.judge import judge
+from harness.evidence.memory import Kill
+from harness.evidence.model import Ending, Exit, Process, Uncaught
+from tests.unit.evidence import run_evidence, told
+
+SEGFAULT, KILLED, TERMINATED = (Ending(signo=int(n)) for n in (signal.SIGSEGV, signal.SIGKILL, signal.SIGTERM))
+FAILED = Ending(exit_code=1)
+HEAD = 'Traceback (most recent call last):\n  File "/job/train.py", line 9, in main\n    run()\n'
+POOL = HEAD + "concurrent.futures.process.BrokenProcessPool: A process in the process pool was terminated abruptly\n"
+VALUE = HEAD + "ValueError: expected 10100 rows, 101 were there\n"
+
+
+def child(pid: int, ending: Ending | None, ended_s: float | None, *, born_s: float = 1.0, **facts: object) -> Process:
+    values: dict[str, object] = {"argv": ("python", "train.py"), "executable": "/usr/bin/python3.11", "rank": None}
+    values |= facts
+    return Process(pid, 100, "python", values["argv"], values["executable"], born_s, values["rank"], ended_s, ending)  # type: ignore[arg-type]
+
+
+def culprit_of(text: str, ending: Ending, *others: Process, **facts: object) -> tuple[str, str, int | None]:
+    verdict = judge(run_evidence(text, ending, others=others, **facts)).verdict
+    return verdict.kind, verdict.status, verdict.process.pid
+
+
+@pytest.mark.parametrize("ended_s", [0.5, 9.5])
+def test_a_pool_that_broke_lost_the_worker_that_died_however_long_ago(ended_s: float) -> None:
+    raised = told("BrokenProcessPool", at_s=500.0)
+    dead = child(101, SEGFAULT, ended_s, born_s=0.1)
+    assert culprit_of(POOL, FAILED, dead, ended_s=501.0, **raised) == ("segfault", "established", 101)
+
+
+def test_an_earlier_loss_was_got_over() -> None:
+    first, second = child(101, SEGFAULT, 2.0), child(102, KILLED, 8.0)
+    assert culprit_of(POOL, FAILED, first, second, **told("BrokenProcessPool")) == ("killed", "established", 102)
+    assert culprit_of(VALUE, FAILED, first, second, **told("ValueError"))[::2] == ("python-exception", 100)
+
+
+def test_a_worker_that_the_parent_ended_itself_is_not_the_one_it_lost() -> None:
+    sent = (Kill("SIGKILL", 102, 9.0, 100, 0, "python train.py", "kernel"),)
+    lost, ended = child(101, SEGFAULT, 8.0), child(102, KILLED, 9.1)
+    assert culprit_of(POOL, FAILED, lost, ended, kills=sent, **told("BrokenProcessPool"))[2] == 101
+    own = (Kill("SIGKILL", 102, 9.0, 102, 0, "python train.py", "kernel"),)
+    assert culprit_of(POOL, FAILED, lost, ended, kills=own, **told("BrokenProcessPool"))[2] == 102
+
+
+def test_a_number_in_a_message_names_no_process() -> None:
+    dead = child(101, KILLED, 5.0)
+    assert culprit_of(VALUE, FAILED, dead, **told("ValueError")) == ("python-exception", "established", 100)
+
+
+def test_a_helper_that_falls_after_the_exception_did_not_cause_it() -> None:
+    late = child(101, SEGFAULT, 9.85)
+    assert culprit_of(VALUE, FAILED, late, **told("ValueError", at_s=9.8))[::2] == ("python-exception", 100)
+    assert culprit_of(POOL, FAILED, late, **told("BrokenProcessPool", at_s=9.8))[::2] == ("python-exception", 100)
+
+
+def test_an_end_that_was_noticed_late_may_have_come_first() -> None:
+    late, raised = child(101, KILLED, 9.85), told("BrokenProcessPool", at_s=9.8)
+    before, after = (msgspec.structs.replace(late, alive_s=alive_s) for alive_s in (9.7, 9.82))
+    assert culprit_of(POOL, FAILED, before, **raised) == ("killed", "established", 101)
+    assert culprit_of(POOL, FAILED, after, **raised)[::2] == ("python-exception", 100)
+    assert culprit_of(VALUE, FAILED, before, **told("ValueError", at_s=9.8))[::2] == ("python-exception", 100)
+
+
+def test_a_lost_connection_may_come_from_a_child_that_crashed_and_that_is_no_more_than_supported() -> None:
+    text = HEAD + "EOFError\n"
+    assert culprit_of(text, FAILED, child(101, SEGFAULT, 9.0), **told("EOFError")) == ("segfault", "supported", 101)
+
+
+def test_a_crash_that_the_command_went_on_after_is_not_why_it_left() -> None:
+    dead, next_one = child(101, SEGFAULT, 5.0), child(102, Ending(exit_code=0), 8.0, born_s=6.0)
+    assert culprit_of("", FAILED, dead, **told(None)) == ("segfault", "supported", 101)
+    assert culprit_of("", FAILED, dead, next_one, **told(None)) == ("exit-nonzero", "established", 100)
+
+
+@pytest.mark.parametrize("code", [139, 245])
+def test_a_status_that_passes_a_signal_on_names_the_last_that_died_of_it(code: int) -> None:
+    others = child(101, SEGFAULT, 3.0), child(102, SEGFAULT, 8.0)
+    assert culprit_of("", Ending(exit_code=code), *others) == ("segfault", "established", 102)
+    assert culprit_of("", Ending(exit_code=code))[::2] == ("exit-nonzero", 100)
+
+
+@pytest.mark.parametrize("line", ["Terminated early at epoch 3", "Killed 3 stale workers", "Aborted the run", "Killed"])
+def test_words_that_look_like_a_notice_are_no_death_where_every_process_was_seen(line: str) -> None:
+    assert culprit_of(f"{line}\n", FAILED, sees_births=True, **told(None)) == ("exit-nonzero", "established", 100)
+
+
+def test_a_notice_counts_where_processes_can_be_missed() -> None:
+    text = "bash: line 1: 4242 Killed                  python train.py\n"
+    assert culprit_of(text, FAILED)[:2] == ("killed", "supported")
+    assert culprit_of(text, FAILED, sees_births=True)[:2] == ("exit-nonzero", "established")
+
+
+LOST = "RuntimeError: [/gloo/transport/tcp/pair.cc:525] Connection closed by peer [127.0.0.1]:31713"
+CHILD_FAILED = HEAD + "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: train.py FAILED\n"
+
+
+def of_rank(rank: str, text: str) -> str:
+    return "".join(f"[rank{rank}]: {line}\n" for line in (HEAD + text).splitlines())
+
+
+def ranks(first: tuple[Ending, float], second: tuple[Ending, float]) -> tuple[Process, Process]:
+    made = [child(201 + n, ending, at_s, rank=str(n)) for n, (ending, at_s) in enumerate((first, second))]
+    return made[0], made[1]
+
+
+def leaving(*falls: tuple[int, float, str | None]) -> dict[str, object]:
+    uncaught = tuple(Uncaught(pid, at_s, name) for pid, at_s, name in falls if name)
+    exits = tuple(Exit(pid, at_s + 0.05, 1, True, name) for pid, at_s, name in falls)
+    return {"uncaught": uncaught, "exits": exits}
+
+
+def test_the_rank_that_raised_first_is_the_cause_and_the_one_that_lost_its_peer_is_not() -> None:
+    text = of_rank("0", LOST) + of_rank("1", "ValueError: shard 7 is empty") + CHILD_FAILED
+    facts = leaving((201, 5.1, "RuntimeError"), (202, 5.0, "ValueError"), (100, 6.0, "ChildFailedError"))
+    verdict = judge(run_evidence(text, FAILED, others=ranks((FAILED, 5.3), (FAILED, 5.4)), **facts)).verdict
+    assert (verdict.kind, verdict.status, verdict.process.rank) == ("python-exception", "established", "1")
+    assert "ValueError: shard 7 is empty" in verdict.headline and "rank 1" in verdict.headline
+
+
+def test_a_rank_that_leaves_by_itself_may_be_gone_later_than_those_that_lost_it() -> None:
+    text = of_rank("0", LOST) + CHILD_FAILED
+    facts = leaving((201, 5.0, "RuntimeError"), (100, 6.0, "ChildFailedError"))
+    facts["exits"] = (*facts["exits"], Exit(202, 5.25, 3, True, None))  # type: ignore[misc]
+    evidence = run_evidence(text, FAILED, others=ranks((FAILED, 5.2), (Ending(exit_code=3), 5.3)), **facts)
+    verdict = judge(evidence).verdict
+    assert (verdict.kind, verdict.status, verdict.process.rank) == ("exit-nonzero", "established", "1")
+
+
+def test_tracebacks_of_ranks_that_print_at_once_are_read_apart() -> None:
+    both = zip(of_rank("0", LOST).splitlines(), of_rank("1", "KeyError: 'x'").splitlines(), strict=True)
+    text = "".join(f"{one}\n{other}\n" for one, other in both) + CHILD_FAILED
+    facts = leaving((201, 5.1, "RuntimeError"), (202, 5.0, "KeyError"), (100, 6.0, "ChildFailedError"))
+    verdict = judge(run_evidence(text, FAILED, others=ranks((FAILED, 5.3), (FAILED, 5.4)), **facts)).verdict
+    assert verdict.user_frame is not None and "KeyError: 'x'" in verdict.headline
+
+
+def test_a_rank_that_was_started_again_is_judged_by_its_last_start() -> None:
+    old = child(301, SEGFAULT, 2.0, rank="0")
+    new = child(302, FAILED, 5.0, born_s=3.0, rank="0")
+    facts = leaving((302, 4.9, "ValueError"), (100, 6.0, "ChildFailedError"))
+    verdict = judge(
+        run_evidence(of_rank("0", "ValueError: x") + CHILD_FAILED, FAILED, others=(old, new), **facts)
+    ).verdict
+    assert (verdict.kind, verdict.process.pid) == ("python-exception", 302)
+
+
+def test_a_rank_that_the_launcher_ended_is_not_the_first_that_failed() -> None:
+    sent = (Kill("SIGTERM", 201, 4.9, 100, 0, "torchrun", "kernel"),)
+    facts = leaving((202, 5.0, "ValueError"), (100, 6.0, "ChildFailedError"))
+    text = of_rank("1", "ValueError: x") + CHILD_FAILED
+    evidence = run_evidence(text, FAILED, others=ranks((TERMINATED, 4.95), (FAILED, 5.1)), kills=sent, **facts)
+    assert judge(evidence).verdict.process.rank == "1"
