@@ -2,7 +2,8 @@
 
 A call to a function that never returns (abort, __stack_chk_fail, a throw) may be the last instruction; its return
 address is then the next function's first. pystack 1.7 names the function at the return address. Only frames that call
-into a runtime library are looked up again, in the file's own symbol table; and those that no tool has named.
+into a runtime library are looked up again, in the file's own symbol table, with the few before them in the same image
+(Py_FatalError calls a function that calls abort); and those that no tool has named.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from harness.capture.frames import clean_symbol
 from harness.evidence.crash import CrashFrame, CrashThread
 
 FRAME_TABLES = "frame tables"  # the source of frames that no tool has read: they come without names
+_MOST_IN_A_ROW = 4  # of one image; a look into torch's symbols takes 50 ms
 _NEVER_RETURN = ("libc.so", "libc-", "libstdc++", "libc++", "libgcc_s")
 
 
@@ -50,10 +52,14 @@ def _name_unnamed(frames: tuple[CrashFrame, ...]) -> list[CrashFrame]:
 
 
 def _name_frames(frames: tuple[CrashFrame, ...]) -> list[CrashFrame]:
-    named = list(frames[:1])
+    named, in_a_row = list(frames[:1]), 0
     for inner, frame in pairwise(frames):
-        called = Path(inner.image or "").name
-        named.append(_name(frame) if called.startswith(_NEVER_RETURN) and frame.kind == "native" else frame)
+        if Path(inner.image or "").name.startswith(_NEVER_RETURN):
+            in_a_row = 1
+        else:
+            in_a_row += 1 if in_a_row and frame.image == inner.image else -in_a_row
+        looked_up = 0 < in_a_row <= _MOST_IN_A_ROW and frame.kind == "native"
+        named.append(_name(frame) if looked_up else frame)
     return named
 
 

@@ -17,6 +17,7 @@ import jsonschema
 import pytest
 
 from harness.capture.reproducers import list_reproducers
+from harness.capture.standin import NAME
 from harness.commands import main
 from harness.commands.session import open_session
 from harness.report.schemas import DIRECTORY
@@ -266,7 +267,7 @@ def test_a_killed_arm_says_nothing_about_the_arm(repro: Repro, library: str, tmp
 
 
 def find_arm(parent: int, script: bytes) -> int:
-    """The process of the reproducer: a grandchild of the command, in a session of its own."""
+    """The process of the reproducer: a grandchild of the command. Its stand-in repeats its words behind its own name."""
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             words = (entry / "cmdline").read_bytes().split(b"\0")
@@ -274,7 +275,8 @@ def find_arm(parent: int, script: bytes) -> int:
             grandparent = int(Path("/proc", str(ppid), "stat").read_text().rpartition(")")[2].split()[1])
         except (OSError, IndexError, ValueError):
             continue
-        if grandparent == parent and any(word.endswith(script) for word in words):
+        is_arm = words[0] != NAME.encode() and any(word.endswith(script) for word in words)
+        if grandparent == parent and is_arm:
             return int(entry.name)
     raise AssertionError(f"no reproducer below {parent}")
 
