@@ -176,6 +176,13 @@ class Sampler:
         elif floor_bytes is None or most_rss_bytes > floor_bytes:
             course.most_rss_bytes = most_rss_bytes
 
+    def read_own_peak(self) -> int:
+        """What we have had at most. getrusage would add what the process that started us had; 0: not to be read."""
+        try:
+            return _find(read_file(f"{self._proc}/self/status"), b"\nVmHWM:") << 10
+        except OSError:
+            return 0
+
     def note_children(self, pid: int, seen: bool) -> None:
         """Where the kernel did not tell whether it had collected any: whether any were seen."""
         course = self.processes.setdefault(pid, ProcessCourse(pid))

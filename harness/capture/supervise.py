@@ -468,7 +468,7 @@ class Supervisor:
         unit_bytes = 1 if sys.platform == "darwin" else 1024
         floor = None
         if member is self.main:
-            floor = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit_bytes
+            floor = self.sampler.read_own_peak() or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit_bytes
             self.sampler.note_children(member.pid, any(one.ppid == member.pid for one in self.tree.members.values()))
         cpu_s = usage.ru_utime + usage.ru_stime
         self.sampler.note_usage(member.pid, cpu_s, usage.ru_maxrss * unit_bytes, floor)

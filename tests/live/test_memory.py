@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -68,6 +70,16 @@ def test_one_that_collected_nobody_has_the_kernels_last_number(
     harness(*script("held = b'x' * (200 << 20)\ndel held\nraise SystemExit(3)"))
     (process,) = read(harness, "evidence")["timeline"]["processes"]
     assert 200 * MIB <= process["peak_rss_bytes"] < 300 * MIB and "most_rss_bytes" not in process
+
+
+def test_what_the_one_that_started_harness_had_is_nobodys(harness: Harness, script: Callable[[str], list[str]]) -> None:
+    """A notebook of 500 MiB starts harness: the kernel gives a new program the peak of whoever started it."""
+    line = harness.line(*script(WORKER))
+    starter = f"import subprocess\nheld = b'x' * (500 << 20)\nraise SystemExit(subprocess.call({line!r}))"
+    assert subprocess.run([sys.executable, "-c", starter], env=harness.env, check=False).returncode == 3
+    evidence = read(harness, "evidence")
+    main = next(one for one in evidence["timeline"]["processes"] if one["pid"] == evidence["pid"])
+    assert main["peak_rss_bytes"] < 100 * MIB and 300 * MIB <= main["most_rss_bytes"] < 400 * MIB
 
 
 @pytest.fixture

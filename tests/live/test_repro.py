@@ -267,7 +267,7 @@ def test_a_killed_arm_says_nothing_about_the_arm(repro: Repro, library: str, tmp
 
 
 def find_arm(parent: int, script: bytes) -> int:
-    """The process of the reproducer: a grandchild of the command. Its stand-in repeats its words behind its own name."""
+    """The reproducer: a grandchild of the command. Its stand-in repeats its words behind a name of its own."""
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             words = (entry / "cmdline").read_bytes().split(b"\0")
