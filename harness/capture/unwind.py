@@ -1,7 +1,8 @@
 """The innermost native frames of one thread, followed by the images' own frame tables; no tool, and no end of time.
 
 For the stacks on which tools break down or never end: an endless recursion. Every step is checked (the stack only
-grows towards its base, a call returns where we arrive); where that fails the walk ends, and nothing is guessed.
+grows towards its base, a call returns where we arrive); where that fails the walk ends, and nothing is guessed. At the
+trampoline of a signal's handler it goes on where the signal came, by the registers that the kernel has put there.
 """
 
 from __future__ import annotations
@@ -24,6 +25,13 @@ _STACK_POINTER = {"x86_64": 7, "aarch64": 31}
 _PC = {"x86_64": "rip", "aarch64": "pc"}
 _LINK = 30
 _PAGE = 4096
+_GENERAL = ("rdi", "rsi", "rbp", "rbx", "rdx", "rax", "rcx")
+# Where a handler's caller finds the registers of what was interrupted, from its stack pointer on: arch/x86 and
+# arch/arm64, struct rt_sigframe and struct sigcontext. In this order, eight bytes each.
+_INTERRUPTED = {
+    "x86_64": (40, [*(f"r{number}" for number in range(8, 16)), *_GENERAL, "rsp", "rip"]),
+    "aarch64": (128 + 176 + 8, [*(f"x{number}" for number in range(31)), "sp", "pc"]),
+}
 
 
 class Walk(NamedTuple):
@@ -57,11 +65,12 @@ def walk_stack(registers: Mapping[str, int], memory: Memory, machine: str, most:
         return Walk(())
     known = {number: registers[name] for name, number in _NUMBERS[machine].items() if name in registers}
     walker = _Walker(memory, machine)
-    addresses = [registers[_PC[machine]]]
+    addresses, innermost = [registers[_PC[machine]]], True
     while len(addresses) < most:
-        step = walker.step(addresses[-1], known, innermost=len(addresses) == 1)
+        step = walker.step(addresses[-1], known, innermost)
         if step is None:
             return Walk(tuple(addresses), broken=walker.broken)
+        innermost = not innermost and memory.places.holds_trampoline(addresses[-1])
         address, known = step
         addresses.append(address)
     return Walk(tuple(addresses), deep=True)
@@ -95,6 +104,8 @@ class _Walker:
 
     def step(self, pc: int, known: dict[int, int], innermost: bool) -> tuple[int, dict[int, int]] | None:
         """The caller: where it goes on, and its registers. Null: it cannot be told for certain."""
+        if not innermost and self._memory.places.holds_trampoline(pc):
+            return self._step_out_of_handler(known)
         rules = self._find_rules(pc if innermost else pc - 1)
         if rules is None:
             return self._step_from_nowhere(pc, known) if innermost else None
@@ -106,10 +117,20 @@ class _Walker:
         address = caller.pop(rules.returns_by, None) if rules.returns_by in rules.saved or innermost else None
         # Only the innermost frame may share its stack pointer with its caller: it has not called anybody.
         if address is None or frame < known[stack] + (0 if innermost else 8) or not self._is_return(address):
-            # At the base of a thread nothing is saved, or a zero; a signal's handler returns to a trampoline.
-            self.broken = bool(address) and not self._memory.places.holds_trampoline(address or 0)
+            self.broken = bool(address)  # at the base of a thread nothing is saved, or a zero
             return None
         return address, {**caller, stack: frame}
+
+    def _step_out_of_handler(self, known: dict[int, int]) -> tuple[int, dict[int, int]] | None:
+        """What the signal has interrupted, whose stack may be another."""
+        offset, names = _INTERRUPTED[self._machine]
+        data = self._read(known[_STACK_POINTER[self._machine]] + offset, 8 * len(names))
+        if len(data) < 8 * len(names):
+            return None
+        saved = dict(zip(names, struct.unpack(f"<{len(names)}Q", data), strict=True))
+        pc = saved[_PC[self._machine]]
+        restored = {number: saved[name] for name, number in _NUMBERS[self._machine].items()}
+        return (pc, restored) if self._memory.is_code(pc) else None
 
     def _restore(self, known: dict[int, int], rules: Rules, frame: int) -> dict[int, int]:
         caller = dict(known)
@@ -133,7 +154,10 @@ class _Walker:
         return (address, {**known, stack: top}) if address and self._is_return(address) else None
 
     def _is_return(self, address: int) -> bool:
-        return self._memory.is_code(address) and follows_call(self._read, address, self._machine) is True
+        """A call leads back there, or it is where a signal's handler returns to."""
+        if not self._memory.is_code(address):
+            return False
+        return follows_call(self._read, address, self._machine) is True or self._memory.places.holds_trampoline(address)
 
     def _word(self, address: int) -> int | None:
         data = self._read(address, 8)

@@ -178,10 +178,16 @@ def _raw_frame(crash: Crash, address: str, image: Image) -> CrashFrame:
 
 def _below_handler(frames: tuple[CrashFrame, ...]) -> tuple[CrashFrame, ...]:
     """Where a handler of its own abort() has faulted, whoever called abort() is what happened."""
-    for index, (handled, interrupted) in enumerate(pairwise(frames)):
-        if is_trampoline(handled) and is_exit(interrupted):
+    for index, handled in enumerate(frames):
+        if is_trampoline(handled) and _calls_exit(frames[index + 1 :]):
             return frames[index + 1 :]
     return frames
+
+
+def _calls_exit(frames: tuple[CrashFrame, ...]) -> bool:
+    """In a stripped C library what raise() calls has no name."""
+    named = next((frame for frame in frames if frame.function or frame.image != frames[0].image), None)
+    return named is not None and named.image == frames[0].image and is_exit(named)
 
 
 def _find_recursing(crash: Crash, frames: tuple[CrashFrame, ...]) -> CrashFrame | None:

@@ -51,7 +51,7 @@ def crash(name: str, python: str, libraries: Path, folder: Path) -> Path:
 
 
 def walk(core: CoreFile, most: int) -> Walk:
-    memory = Memory(core.read, Places(list_images(core.rows)), list_code(core.rows))
+    memory = Memory(core.read, Places(list_images(core.rows), core.read), list_code(core.rows))
     return walk_stack(core.crashed.registers, memory, core.machine, most)
 
 
@@ -96,3 +96,11 @@ def test_where_no_call_has_led_the_walk_does_not_go_on(libraries: Path, tmp_path
         own, told = walk(core, MOST), ask_gdb(core)
     assert own.broken and len(own.addresses) == 1
     assert len(told) > 1  # gdb goes on into zlib
+
+
+def test_beyond_a_handler_it_goes_on_where_the_signal_came(libraries: Path, tmp_path: Path) -> None:
+    """A handler of SIGABRT that faults: the walk leads through its trampoline to whoever called abort()."""
+    with CoreFile(crash("memory_fault_after_damage", sys.executable, libraries, tmp_path)) as core:
+        own, told = walk(core, MOST), ask_gdb(core)
+    assert is_within(merge(list(own.addresses)), told)
+    assert own.addresses[-1] == told[-1] and not own.broken
