@@ -288,12 +288,12 @@ def test_the_interpreter_is_known_by_its_files(path: str, version: str | None) -
 @pytest.mark.skipif(sys.version_info < (3, 11) or sys.platform != "linux", reason="Py_Version, since 3.11, in ELF")
 def test_the_release_is_the_one_compiled_in_whatever_the_file_is_called(tmp_path: Path) -> None:
     """A static interpreter tells by itself, else its libpython; a module has the release of what is beside it."""
-    shared = sysconfig.get_config_var("LDLIBRARY") if sysconfig.get_config_var("Py_ENABLE_SHARED") else None
+    library = Path(sysconfig.get_config_var("LIBDIR") or "", sysconfig.get_config_var("LDLIBRARY") or "")
+    is_shared = library.suffix == ".so" and library.exists()  # Debian's is static, and says that it is not
     folder = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    name = f"libpython{folder}.so" if shared else f"bin/python{folder}"
-    program = tmp_path / name
+    program = tmp_path / (f"libpython{folder}.so" if is_shared else f"bin/python{folder}")
     program.parent.mkdir(exist_ok=True)
-    program.symlink_to(Path(sysconfig.get_config_var("LIBDIR"), shared) if shared else Path(sys.executable).resolve())
+    program.symlink_to(library if is_shared else Path(sys.executable).resolve())
     module = tmp_path / f"lib/python{folder}/lib-dynload/_ctypes.so"
     release = sys.version.split()[0].rstrip("+")
     assert own(program, module) == [("interpreter", "CPython", release)] * 2

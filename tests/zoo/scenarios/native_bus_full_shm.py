@@ -25,9 +25,11 @@ NEEDS_ROOT = True
 COMMAND = [
     "unshare",
     "-m",
+    "--propagation",
+    "unchanged",  # below a chroot the root is no mount whose propagation could be changed
     "sh",
     "-c",
-    "mount -t tmpfs -o size=64k tmpfs /dev/shm && exec '{python}' '{file}' {control}",
+    "mount --make-private /dev/shm && mount -t tmpfs -o size=64k tmpfs /dev/shm && exec '{python}' '{file}' {control}",
 ]
 
 library = ctypes.CDLL(os.environ["ZOO_LIB"])
