@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import json
 import os
 import pty
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -33,6 +35,15 @@ def until(holds: Callable[[], Any], what: str) -> Any:
             return value
         time.sleep(0.002)
     pytest.fail(f"{what}: not within {DEADLINE_S:.0f} s")
+
+
+@functools.cache
+def why_no_namespaces() -> str | None:
+    """Why there can be no mount and pid namespaces here; null: there can."""
+    if os.getuid() != 0 or shutil.which("unshare") is None:
+        return "needs root and unshare, for namespaces"
+    done = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True, check=False)
+    return f"needs mount namespaces, which a plain chroot has not: {done.stderr.strip()}" if done.returncode else None
 
 
 def state_of(pid: int) -> str | None:

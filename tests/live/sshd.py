@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.live.processes import DEADLINE_S, until
+from tests.live.processes import DEADLINE_S, until, why_no_namespaces
 
 USER, CHATTY = f"hxa{os.getpid()}", f"hxb{os.getpid()}"  # two runs at once must not meet
 NOISE = "Welcome to the machine\nlast login: yesterday\n{not json}\n"
@@ -58,7 +58,7 @@ def why_not() -> str | None:
     ]
     if missing:
         return f"needs {', '.join(missing)} (make test installs them, as root)"
-    return None if os.getuid() == 0 else "needs root, for network namespaces"
+    return why_no_namespaces()
 
 
 class Network:

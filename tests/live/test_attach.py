@@ -20,7 +20,7 @@ from harness.capture.alive.look import take_look
 from harness.commands import attach, main
 from harness.errors import HarnessError
 from harness.report.schemas import DIRECTORY
-from tests.live.processes import Ended, bare, state_of, until
+from tests.live.processes import Ended, bare, state_of, until, why_no_namespaces
 
 ROOT = Path(__file__).parents[2]
 PROLOGUE = """
@@ -170,7 +170,7 @@ def test_one_that_waits(start: Start) -> None:
     assert runs_on(process)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="needs root, for a pid namespace")
+@pytest.mark.skipif(why_no_namespaces() is not None, reason=str(why_no_namespaces()))
 def test_one_in_a_pid_namespace_of_its_own(start: Start) -> None:
     """As in a container: py-spy tells its threads by the numbers they have there."""
     outside = start(SLEEP, prefix=("unshare", "--pid", "--fork", "--mount-proc", "--kill-child"))

@@ -195,7 +195,7 @@ def test_every_frame_that_gdb_names_is_in_our_stack(crash: Callable[..., Core], 
     ours = [
         EVALUATES if frame["kind"] == "python" else plain_name(frame["function"] or "") for frame in thread["frames"]
     ]
-    assert len(theirs) >= 4
+    assert len(theirs) >= 2  # more where the C library has its debug symbols
     left = iter(ours)
     missing = [frame for frame in theirs if frame not in left]  # each is looked for behind the one before it
     assert missing == [], (theirs, ours)

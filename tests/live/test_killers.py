@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.live.processes import Harness, until
+from tests.live.processes import Harness, until, why_no_namespaces
 
 PYTHON = sys.executable
 GROUPS = Path("/sys/fs/cgroup")
@@ -313,8 +313,8 @@ wait $supervisor
 @pytest.mark.skipif(shutil.which("earlyoom") is None, reason="needs earlyoom; next: apt-get install earlyoom")
 def test_earlyoom_is_named_and_can_reach_nobody_else(harness: Harness, tmp_path: Path) -> None:
     """In a pid namespace of its own it sees our victim and us, and nobody else; its first kill is its last words."""
-    if os.getuid() != 0:
-        pytest.skip("needs root, for a pid namespace")
+    if reason := why_no_namespaces():
+        pytest.skip(reason)
     victim, ready = tmp_path / f"victim{os.getpid() % 10**6}", tmp_path / "ready"
     shutil.copy(shutil.which("dash") or "/bin/sh", victim)
     os.mkfifo(ready)

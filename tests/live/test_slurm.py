@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.processes import DEADLINE_S, Ended, bare, until
+from tests.live.processes import DEADLINE_S, Ended, bare, until, why_no_namespaces
 from tests.live.test_remote import READY, SYSTEM_PYTHON
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "unshare")
@@ -55,7 +55,7 @@ def why_not() -> str | None:
     missing = [name for name in PROGRAMS if not shutil.which(name)]
     if missing:
         return f"needs {', '.join(missing)}: apt-get install slurm-wlm (make test does, as root)"
-    return None if os.getuid() == 0 else "needs root, for a node of its own"
+    return why_no_namespaces()
 
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
