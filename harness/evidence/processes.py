@@ -17,9 +17,10 @@ class ProcessRow(Struct, frozen=True):
 
     `host`: null on this machine.
 
-    `word`: busy, stopped, traced, zombie, waits for the disk; of one that is asleep what its main thread is in: locked
-    (all threads wait for locks, without a timeout), listening, sleeping, reading, writing, waits for a child, waits for
-    a file lock; else idle.
+    `word`: busy, stopped (during the whole look), stopped now and then, traced, frozen, zombie, waits for the disk; of
+    one that is asleep what its main thread is in: locked (every thread waits for another one of the process, none with
+    a timeout, and no handler of a signal could help), listening (for connections), polling (other descriptors),
+    sleeping, reading, writing, opening a file, waits for a child, waits for a signal, waits for a file lock; else idle.
     """
 
     pid: int

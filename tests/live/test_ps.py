@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -173,6 +175,8 @@ def test_a_pipe_gets_the_whole_command_a_terminal_what_fits_and_neither_gets_con
 
 CHILD = "(os.close(1), os.close(w), os.read(r, 1), os._exit(0))"  # ends when its parent does
 LOCKED = "import threading; a = threading.Lock(); a.acquire(); "
+SERVER = "import socket; s = socket.create_server(('127.0.0.1', 0)); "
+UNIX = "import socket; s = socket.socket(socket.AF_UNIX); s.bind(chr(0) + str(os.getpid())); s.listen(); "
 
 
 @pytest.mark.parametrize(
@@ -181,15 +185,51 @@ LOCKED = "import threading; a = threading.Lock(); a.acquire(); "
         (LOCKED + "threading.Thread(target=a.acquire, daemon=True).start(); a.acquire()", "locked"),
         (LOCKED + "threading.Thread(target=time.sleep, args=(100,), daemon=True).start(); a.acquire()", "idle"),
         (LOCKED + "a.acquire(timeout=100)", "idle"),
-        ("import socket; s = socket.create_server(('127.0.0.1', 0)); s.accept()", "listening"),
-        ("import select; select.epoll().poll()", "listening"),
+        (LOCKED + "import signal; signal.signal(signal.SIGUSR1, lambda *_: a.release()); a.acquire()", "idle"),
+        ("import multiprocessing; a = multiprocessing.Lock(); a.acquire(); a.acquire()", "idle"),
+        (SERVER + "s.accept()", "listening"),
+        (SERVER + "import select; select.select([s], [], [])", "listening"),
+        (UNIX + "import selectors; e = selectors.DefaultSelector(); e.register(s, 1); e.select()", "listening"),
+        (SERVER + "c = socket.create_connection(s.getsockname()); import select; p = select.poll(); p.register(c); "
+         "p.modify(c, select.POLLIN); p.poll()", "polling"),
+        ("import select; select.epoll().poll()", "polling"),
+        ("import signal; signal.pause()", "waits for a signal"),
+        ("import subprocess; subprocess.run(['sleep', '100'])", "waits for a child"),
         (f"r, w = os.pipe(); os.fork() or {CHILD}; os.wait()", "waits for a child"),
         ("r, w = os.pipe(); os.read(r, 1)", "reading"),
     ],
-)
+)  # fmt: skip
 def test_one_word_tells_a_lock_from_a_server(start: Start, source: str, word: str) -> None:
+    """Nobody is called a server that takes no connections, and nobody locked whom another process or a signal wakes."""
     process = start(source)
-    until(lambda: table()[process.pid]["word"] == word, word)
+    seen: list[str] = []
+    until(lambda: seen.append(word_of(process.pid)) or seen[-1] == word, f"{word}, not {seen[-1:]}")
+
+
+def word_of(pid: int) -> str:
+    return next(row.word for row in list_python_processes(None, 0.05) if row.pid == pid)
+
+
+def test_one_that_is_stopped_again_and_again_is_not_called_stopped(start: Start) -> None:
+    """As cpulimit does: 190 of 200 ms in state T."""
+    process = start("\nwhile True: os.write(2, b'.')")
+    over = threading.Event()
+
+    def limit() -> None:
+        while not over.is_set():
+            os.kill(process.pid, signal.SIGSTOP)
+            over.wait(0.19)
+            os.kill(process.pid, signal.SIGCONT)
+            time.sleep(0.01)
+
+    limiter = threading.Thread(target=limit)
+    limiter.start()
+    try:
+        words = {next(row.word for row in list_python_processes(None, 0.3) if row.pid == process.pid) for _ in range(5)}
+    finally:
+        over.set()
+        limiter.join()
+    assert words <= {"busy", "stopped now and then"}
 
 
 def test_a_reader_that_has_gone_costs_nothing() -> None:

@@ -113,9 +113,9 @@ def parse_stat(text: str) -> Stat:
     )
 
 
-def list_tids(pid: int) -> list[int]:
+def list_tids(pid: int, proc: Path = _PROC) -> list[int]:
     try:
-        return sorted(map(int, os.listdir(f"/proc/{pid}/task")))  # noqa: PTH208 (only names are wanted)
+        return sorted(map(int, os.listdir(f"{proc}/{pid}/task")))  # noqa: PTH208 (only names are wanted)
     except OSError:
         return []
 

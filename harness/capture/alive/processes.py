@@ -1,6 +1,6 @@
 """Which Python processes run on this machine, and what each is doing at first sight. From /proc.
 
-Stops nothing and reads no memory. What one of them waits for is the business of look.py.
+Stops nothing. What one of them waits for is the business of look.py.
 """
 
 from __future__ import annotations
@@ -15,27 +15,12 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from harness.capture.alive.activity import Moment, name_activity
 from harness.capture.alive.living import Stat, age_s, read_stat
-from harness.capture.alive.waits import read_call
 from harness.capture.tree import read_argv
 from harness.evidence.processes import ProcessRow
 
 _PYTHON = re.compile(r"(?:python|pypy)[0-9.]*[a-z]*(?:\.exe)?", re.IGNORECASE)
-_BUSY_CORES = 0.05
-_WORDS = {"T": "stopped", "t": "traced", "Z": "zombie", "D": "waits for the disk"}
-_LOCKS = {"futex", "futex_wait", "futex_waitv"}
-_FUTEX_TIMEOUT = 3
-_MOST_THREADS = 512
-# What the main thread sleeps in.
-_ASLEEP = {
-    **dict.fromkeys(("nanosleep", "clock_nanosleep", "pause", "rt_sigtimedwait", "rt_sigsuspend"), "sleeping"),
-    **dict.fromkeys(("accept", "accept4", "epoll_wait", "epoll_pwait", "epoll_pwait2"), "listening"),
-    **dict.fromkeys(("poll", "ppoll", "select", "pselect6"), "listening"),
-    **dict.fromkeys(("wait4", "waitid"), "waits for a child"),
-    **dict.fromkeys(("read", "readv", "recvfrom", "recvmsg", "open", "openat"), "reading"),
-    **dict.fromkeys(("write", "writev", "sendto", "sendmsg"), "writing"),
-    **dict.fromkeys(("flock", "fcntl"), "waits for a file lock"),
-}
 _WRITING = os.O_WRONLY | os.O_RDWR
 
 
@@ -51,8 +36,7 @@ def list_python_processes(match: str | None = None, look_s: float = 0.3) -> list
     rows = []
     for pid, before in found.items():
         with contextlib.suppress(OSError):  # it has ended
-            now = read_stat(pid)
-            rows.append(_describe(pid, now, (now.cpu_s - before.cpu_s) / (time.monotonic() - begun)))
+            rows.append(_describe(pid, before, Moment.of(pid), time.monotonic() - begun))
     return sorted(rows, key=lambda row: -row.age_s)
 
 
@@ -75,13 +59,13 @@ def _list_parents(pid: int) -> Iterator[int]:
         yield pid
 
 
-def _find(match: str | None) -> Iterator[tuple[int, Stat]]:
+def _find(match: str | None) -> Iterator[tuple[int, Moment]]:
     for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdigit()):  # noqa: PTH208 (only names)
         with contextlib.suppress(OSError):
             about, argv = read_stat(pid), read_argv(pid)
             wanted = match is None or match in " ".join(argv)
             if wanted and pid != os.getpid() and _is_python(pid, about, argv) and not is_harness(pid):
-                yield pid, about
+                yield pid, Moment.of(pid)
 
 
 def is_harness(pid: int) -> bool:
@@ -104,7 +88,8 @@ def _is_python(pid: int, about: Stat, argv: tuple[str, ...]) -> bool:
     return any(_PYTHON.fullmatch(name) for name in names)
 
 
-def _describe(pid: int, about: Stat, cores: float) -> ProcessRow:
+def _describe(pid: int, before: Moment, now: Moment, apart_s: float) -> ProcessRow:
+    about, cores = now.stat, (now.stat.cpu_s - before.stat.cpu_s) / apart_s
     return ProcessRow(
         pid=pid,
         ppid=about.ppid,
@@ -115,7 +100,7 @@ def _describe(pid: int, about: Stat, cores: float) -> ProcessRow:
         rss_bytes=about.rss_bytes,
         threads=about.threads,
         quiet_s=quiet_s(pid),
-        word=_WORDS.get(about.state) or ("busy" if cores >= _BUSY_CORES else _name_sleep(pid)),
+        word=name_activity(pid, before, now, cores),
     )
 
 
@@ -124,19 +109,6 @@ def name_user(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return str(uid)
-
-
-def _name_sleep(pid: int, proc: Path = Path("/proc")) -> str:
-    """Locked: every thread waits for a lock, none with a timeout, so that nothing outside can wake it."""
-    try:
-        tids = sorted(map(int, os.listdir(proc / str(pid) / "task")))[:_MOST_THREADS]  # noqa: PTH208
-    except OSError:
-        return "idle"
-    calls = {tid: read_call(pid, tid, proc) for tid in tids}
-    if all(call and call[0] in _LOCKS and not call[1][_FUTEX_TIMEOUT] for call in calls.values()):
-        return "locked"
-    main = calls.get(pid)
-    return _ASLEEP.get(main[0], "idle") if main else "idle"
 
 
 def quiet_s(pid: int, proc: Path = Path("/proc")) -> float | None:

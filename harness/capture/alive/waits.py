@@ -172,34 +172,46 @@ def _parse_address(data: bytes) -> str | None:
     return None
 
 
+def list_awaited(call: Call) -> dict[int, Direction] | None:
+    """The descriptors that a poll, select or epoll waits for. Null: they could not be read."""
+    if call.name in ("poll", "ppoll"):
+        rows = call.read(call.arguments[0], 8 * min(call.arguments[1], _MOST_POLLED))
+        if call.arguments[1] and len(rows) < 8:
+            return None
+        polled = struct.iter_unpack("<iHH", rows[: len(rows) // 8 * 8])
+        return {fd: _direction(events) for fd, events, _ in polled if fd >= 0}
+    return _list_selected(call) if call.name in ("select", "pselect6") else _list_watched(call)
+
+
 def _poll(call: Call) -> About:
-    rows = call.read(call.arguments[0], 8 * min(call.arguments[1], _MOST_POLLED))
-    if call.arguments[1] and len(rows) < 8:
-        return About("waits for descriptors that could not be read")
-    polled = struct.iter_unpack("<iHH", rows[: len(rows) // 8 * 8])
-    return _about_many(call, {fd: _direction(events) for fd, events, _ in polled if fd >= 0})
+    fds = list_awaited(call)
+    return About("waits for descriptors that could not be read") if fds is None else _about_many(call, fds)
 
 
-def _select(call: Call) -> About:
+def _list_selected(call: Call) -> dict[int, Direction]:
     """The kernel writes the sets only when it returns."""
     size = min(call.signed(0) + 7, 1024) // 8
     sets = [call.read(address, size) if address else b"" for address in call.arguments[1:4]]
     reading, writing, failing = (_list_bits(bits) for bits in sets)
     both: dict[int, Direction] = {**dict.fromkeys(failing), **dict.fromkeys(writing, "write")}
-    return _about_many(call, {**both, **dict.fromkeys(reading, "read")})
+    return {**both, **dict.fromkeys(reading, "read")}
 
 
 def _list_bits(bits: bytes) -> list[int]:
     return [8 * byte + bit for byte, value in enumerate(bits) for bit in range(8) if value >> bit & 1]
 
 
-def _epoll(call: Call) -> About:
+def _list_watched(call: Call) -> dict[int, Direction]:
     """A line is "tfd: 8 events: 19 data: …"; man 5 proc_pid_fdinfo."""
-    fd = call.signed(0)
-    rows = [line.split() for line in read_fdinfo(call.pid, fd, call.proc) if line.startswith("tfd:")]
-    if not rows:
+    rows = [line.split() for line in read_fdinfo(call.pid, call.signed(0), call.proc) if line.startswith("tfd:")]
+    return {int(row[1]): _direction(int(row[3], 16)) for row in rows}
+
+
+def _epoll(call: Call) -> About:
+    fd, watched = call.signed(0), _list_watched(call)
+    if not watched:
         return About("waits for nothing: no descriptor is watched", fd)
-    return _about_many(call, {int(row[1]): _direction(int(row[3], 16)) for row in rows})._replace(fd=fd)
+    return _about_many(call, watched)._replace(fd=fd)
 
 
 def _direction(events: int) -> Direction:
@@ -357,8 +369,7 @@ _DESCRIBE: dict[str, Callable[[Call], About]] = {
     **dict.fromkeys(("mq_timedsend", "mq_timedreceive", "io_uring_enter"), _use),
     **dict.fromkeys(("accept", "accept4"), _accept),
     "connect": _connect,
-    **dict.fromkeys(("poll", "ppoll"), _poll),
-    **dict.fromkeys(("select", "pselect6"), _select),
+    **dict.fromkeys(("poll", "ppoll", "select", "pselect6"), _poll),
     **dict.fromkeys(("epoll_wait", "epoll_pwait", "epoll_pwait2"), _epoll),
     **dict.fromkeys(("open", "openat", "openat2"), _open),
     **dict.fromkeys(("flock", "fcntl"), _lock_file),
