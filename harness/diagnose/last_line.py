@@ -53,7 +53,8 @@ def _list_said(finding: Finding, reading: Reading) -> Iterator[_Said]:
 
 def _first_death_line(part: Part, finding: Finding, reading: Reading) -> int:
     """Where the words of this very death begin: not a line of the program's, and no older failure that it got over."""
-    sources = [ground.source.rpartition(":") for ground in finding.grounds]
+    got_over = {str(item.end) for item in reading.words.exceptions} - {str(item.end) for item in reading.exceptions}
+    sources = [ground.source.rpartition(":") for ground in finding.grounds if ground.source not in got_over]
     numbers = [place.number - 1 for place in _death_places(reading) if place.file == part.file]
     numbers += [int(number) - 1 for file, _, number in sources if file == part.file]
     return min(numbers, default=len(part.lines))

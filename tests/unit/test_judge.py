@@ -294,6 +294,11 @@ def test_the_last_real_line_is_not_the_progress_bar() -> None:
     assert (progress.last_line, progress.unfinished_line) == ("epoch 1 done", "22%")
 
 
+def test_a_traceback_that_did_not_end_it_is_printed_like_any_other_line() -> None:
+    progress = judge(run_evidence("epoch 1 done\n" + TRACEBACK, Ending(exit_code=1), **told(None))).progress
+    assert progress is not None and progress.last_line == TRACEBACK.splitlines()[-1]
+
+
 def test_what_it_got_over_does_not_hide_what_it_printed_later() -> None:
     text = TRACEBACK + "that did not work, going on\nepoch 2 done\n" + DUMP
     progress = judge(run_evidence(text, SEGFAULT)).progress
