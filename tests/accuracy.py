@@ -1,5 +1,7 @@
 """`make accuracy`: how often the zoo's verdicts are true, on an idle and on a loaded machine, beside what others tell.
 
+Of the dead (`harness run`) and of the living (`harness attach`).
+
 `python -m tests.accuracy [--only LANE …] [-k TEXT …] [--jobs N] [--json FILE]`. Exit status 1 if a verdict of harness
 was wrong; what the peers do not tell is only counted. Not a test.
 """
@@ -8,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
+import importlib.util
 import json
 import os
 import platform
@@ -26,11 +30,14 @@ import pytest
 from tests.conftest import remove_stale_records
 from tests.zoo.cells import FIELDS, Cell, Judge, Run, judge_harness, judge_peer, know_nothing, read_truths
 from tests.zoo.driver import prepared
+from tests.zoo.hang_cells import ask_peer, is_false_alarm, is_false_progress, judge_look
+from tests.zoo.hang_driver import HANGS, NotHere
 from tests.zoo.literals import SCENARIOS, read_literals
 from tests.zoo.load import PER_CORE, busy_machine
 from tests.zoo.peers import ask_faulthandler, ask_py_spy_of_the_dead, ask_pystack
 
 OURS = ("idle", "loaded")
+LIVING = ("pystack", "py-spy")  # those that can look at the living
 PEERS = {"faulthandler": judge_peer(ask_faulthandler), "pystack": judge_peer(ask_pystack)}
 GROUPS = {
     "a fault's signal": "segfault bus-error illegal-instruction arithmetic bad-syscall trap stack-overflow",
@@ -40,6 +47,7 @@ GROUPS = {
     "exceptions, exits": "python-exception exit-nonzero abi-mismatch collective-failure clean",
 }
 OTHERS, CONTROLS, ALL = "others", "controls", "all"
+STUCK, WELL = "living, stuck", "living, controls"
 WHERE = Path("build/accuracy.json")
 WRONG = Path("build/accuracy-wrong")  # case, verdict and output of each run that was told wrong, of the last time
 _BUILDING = threading.Lock()
@@ -76,6 +84,26 @@ def run_one(path: Path, twin: str, judge: Judge, built: Path) -> Run:
     return run
 
 
+def run_living(path: Path, twin: str, lane: str) -> Run:
+    """`lane`: ours, or the peer that is asked."""
+    literals, began = read_literals(path), time.monotonic()
+    run = Run(path.stem, twin, WELL if twin == "control" else STUCK, {})
+    if reason := literals.get("SKIP"):
+        return run._replace(skipped=reason)
+    if missing := [name for name in literals.get("NEEDS", ()) if importlib.util.find_spec(name) is None]:
+        return run._replace(skipped=f"needs {missing[0]}")
+    with tempfile.TemporaryDirectory(prefix=f"accuracy-{path.stem}-") as folder:
+        try:
+            judge = functools.partial(ask_peer, lane) if lane in LIVING else judge_look
+            cells, established = judge(path, twin, literals, Path(folder))
+        except NotHere as reason:
+            return run._replace(skipped=str(reason))
+        except Exception as error:  # noqa: BLE001 (as below)
+            truth = literals["CONTROL" if twin == "control" else "EXPECT"]["kind"]
+            cells, established = {"kind": Cell(truth, repr(error), False)} if lane in OURS else {}, False
+    return run._replace(cells=cells, established=established, duration_s=round(time.monotonic() - began, 1))
+
+
 def judge_or_say_why(judge: Judge, ready: Any, expected: dict[str, Any], folder: Path) -> tuple[dict[str, Cell], bool]:
     """A run that gave no verdict has told nothing true; the others are judged all the same."""
     try:
@@ -85,11 +113,17 @@ def judge_or_say_why(judge: Judge, ready: Any, expected: dict[str, Any], folder:
 
 
 def run_lane(lane: str, words: list[str], jobs: int, built: Path) -> list[Run]:
-    paths = [path for path in sorted(SCENARIOS.glob("*.py")) if any(word in path.stem for word in words)]
+    paths, living = (
+        [path for path in sorted(where.glob("*.py")) if any(word in path.stem for word in words)]
+        for where in (SCENARIOS, HANGS)
+    )
+    paths = paths if lane in (*OURS, *PEERS) else []  # of the dead py-spy tells nothing
     judge, twins = PEERS.get(lane, judge_harness), ("fault", "control") if lane in OURS else ("fault",)
     remove_stale_records()
     with busy_machine() if lane == "loaded" else contextlib.nullcontext(), ThreadPoolExecutor(jobs) as pool:
         waiting = [pool.submit(run_one, path, twin, judge, built) for path in paths for twin in twins]
+        if lane in (*OURS, *LIVING):
+            waiting += [pool.submit(run_living, path, twin, lane) for path in living for twin in twins]
         return list(follow(lane, (future.result() for future in waiting), len(waiting)))
 
 
@@ -116,7 +150,7 @@ def print_row(group: str, field: str, cells: Iterable[str]) -> None:
 
 def print_table(lanes: dict[str, list[Run]]) -> None:
     print_row("", "", lanes)
-    for group in (*GROUPS, OTHERS, CONTROLS, ALL):
+    for group in (*GROUPS, OTHERS, CONTROLS, STUCK, WELL, ALL):
         for field in FIELDS:
             cells = [count((run for run in runs if group in (ALL, run.group)), field) for runs in lanes.values()]
             if set(cells) != {"–"}:
@@ -124,6 +158,9 @@ def print_table(lanes: dict[str, list[Run]]) -> None:
     ours = [runs for lane, runs in lanes.items() if lane in OURS]
     print_row(ALL, "established", (str(sum(run.established for run in runs)) for runs in ours))
     print_row(ALL, "of these false", (str(sum(run.false_established for run in runs)) for runs in ours))
+    for group, name, is_so in ((STUCK, "told to move", is_false_progress), (WELL, "false alarms", is_false_alarm)):
+        told = [[run for run in runs if run.group == group and run.cells] for runs in ours]
+        print_row(group, name, (str(sum(is_so(run.twin, run.cells) for run in runs)) for runs in told))
 
 
 def print_findings(lanes: dict[str, list[Run]]) -> int:
@@ -179,7 +216,11 @@ def main() -> int:
             lanes[lane] = run_lane(lane, words.k, words.jobs, Path(built))
             print(f"{lane}: {len(lanes[lane])} runs in {(time.monotonic() - began) / 60:.1f} min", flush=True)
     if "peers" in words.only:
-        lanes["py-spy"], dead = [know_nothing(run) for run in lanes["pystack"]], ask_py_spy_of_the_dead()
+        asked = [know_nothing(run) for run in lanes["pystack"] if run.group not in (STUCK, WELL)]
+        lanes["py-spy"], dead = (
+            [*asked, *run_lane("py-spy", words.k, words.jobs, Path(built))],
+            ask_py_spy_of_the_dead(),
+        )
         print(f"py-spy, asked about a process that died: {dead}")
     print_table(lanes)
     wrong = print_findings(lanes)
