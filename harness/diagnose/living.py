@@ -58,6 +58,11 @@ def _describe(scene: Scene, verdict: Verdict) -> Living:
         processes=len(scene.processes),
         tree=grow_tree(python) if len(python) > _FEW else None,
         outlier=find_odd_one([scene.look], python) if len(python) > _FEW else None,
+        interrupted=tuple(
+            call + (f" (process {process.pid})" if process is not target else "")
+            for process in scene.processes
+            for call in process.interrupted
+        ),
     )
 
 

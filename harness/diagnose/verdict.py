@@ -241,6 +241,7 @@ class Living(Struct, frozen=True):
     """What else was seen of one that lives. `threads`: of process `pid`, which is the one that the verdict names.
 
     `stopped_ms`: how long one of the `processes` stood still for our sake, at most. `tree`: where more than two are.
+    `interrupted`: system calls that our stops may have cut short, of all of them.
     """
 
     pid: int | None
@@ -251,6 +252,7 @@ class Living(Struct, frozen=True):
     processes: int
     tree: Node | None = None
     outlier: Outlier | None = None
+    interrupted: tuple[str, ...] = ()
 
 
 class Document(Struct, frozen=True):

@@ -109,7 +109,8 @@ class LivingProcess(Struct, frozen=True):
     """`stopped_ms`: how long it stood still for our sake, all tools together. `tracer_pid`: a debugger.
 
     `major_faults`, `kernel_s` (CPU time in the kernel): during the look. `moving`: integer locals that changed, but did
-    not only rise.
+    not only rise. `interrupted`: system calls that a stop of ours may have cut short (man 7 signal), each
+    with its thread, as "recvfrom of thread 17 (MainThread), by pystack"; empty: none.
     """
 
     pid: int
@@ -144,6 +145,7 @@ class LivingProcess(Struct, frozen=True):
     gaps: tuple[Gap, ...] = ()
     moving: tuple[Counter, ...] = ()
     host: str | None = None
+    interrupted: tuple[str, ...] = ()
 
 
 class Look(Struct, frozen=True):

@@ -10,6 +10,7 @@ _MOST_THREADS = 12
 _MOST_FRAMES = 5
 _LAST_LINES = 6
 _MOST_TREE = 60
+_MOST_CALLS = 3
 
 
 def list_living_rows(living: Living | None) -> list[tuple[str, list[str]]]:
@@ -51,4 +52,12 @@ def tell_cost(document: Document) -> list[str]:
         return []
     each = f"at most, each of {living.processes} processes," if living.processes > 1 else "in all"
     stopped = f"for {living.stopped_ms:.0f} ms {each}" if living.stopped_ms else "not at all"
-    return [f"{stopped} by this look of {progress.looked_s or 0.0:.1f} s, {progress.samples} samples"]
+    lines = [f"{stopped} by this look of {progress.looked_s or 0.0:.1f} s, {progress.samples} samples"]
+    if living.interrupted:
+        lines.append(f"system calls that this may have cut short: {_list_some(living.interrupted)}")
+    return lines
+
+
+def _list_some(words: tuple[str, ...]) -> str:
+    more = f"; {len(words) - _MOST_CALLS} more, --json has all" if len(words) > _MOST_CALLS else ""
+    return "; ".join(words[:_MOST_CALLS]) + more

@@ -181,6 +181,17 @@ def test_the_report_on_one_says_threads_unflushed_text_and_its_cost() -> None:
     assert "stopped    for 43 ms in all by this look of 5.0 s, 5 samples" in text
 
 
+def test_a_system_call_that_a_stop_of_ours_may_have_cut_short_is_in_the_report() -> None:
+    calls = tuple(f"recvfrom of thread {tid}, by pystack" for tid in range(4))
+    sleeps = thread(100, line("main", 1))
+    document = judge_living(look(process(sleeps, stopped_ms=43.0, interrupted=calls)))
+    assert document.living and document.living.interrupted == calls
+    text = render(document, width=200, color=False)
+    assert "may have cut short: recvfrom of thread 0, by pystack; recvfrom of thread 1" in text
+    assert "1 more, --json has all" in text
+    assert "cut short" not in render(judge_living(look(process(sleeps, stopped_ms=43.0))), width=200, color=False)
+
+
 def test_what_was_printed_is_text_and_not_a_command_to_the_terminal() -> None:
     printed = log_file(unflushed=(Unflushed(1, "stdout", 900, "\x1b[31mloss\n" * 9, True),))
     text = render(judge_living(look(process(thread(100, line("main", 1)), **printed))), width=110, color=False)
