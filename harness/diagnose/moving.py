@@ -40,6 +40,7 @@ _EVALUATION = re.compile(
 # What proves most comes first: the program's own word, what others can see, what only memory shows.
 _COUNTERS = ("beat", "file", "buffer", "io", "child", "device", "local")
 _OUTPUTS = ("buffer", "file")
+_MOST_LOCALS = 3
 
 
 def find_swapping(scene: Scene) -> Finding | None:
@@ -160,7 +161,7 @@ def _find_busy(scene: Scene) -> tuple[bool, Finding] | None:
     line = next((spot for spot in spots if spot.frame.kind == "python"), None)
     hot = f"{name_function(native)}, called from {tell_place(thread)}" if native else _hot_line(thread, line)
     detail = f"{hot}; slow or endless: nothing outside changed for {scene.looked_s:.0f} s"
-    used = f"{thread.cpu_s:.1f} s of CPU in {scene.looked_s:.1f} s, no counter moved"
+    used = f"{thread.cpu_s:.1f} s of CPU in {scene.looked_s:.1f} s, {_tell_still(process)}"
     grounds = [Ground(f"{name_thread(process, thread)} used {used}", f"/proc/{process.pid}/task/{thread.tid}/stat")]
     where = stack_of(process, thread)
     grounds += [Ground(f"in {s.seen} of {s.of} samples ({_share(s):.0%}) in {_name_spot(s)}", where) for s in spots[:3]]
@@ -215,14 +216,25 @@ def _is_evaluation(frame: CrashFrame) -> bool:
 
 
 def _moving_locals(process: LivingProcess) -> list[Ground]:
-    """Those that change and do not only rise: shown, not believed."""
-    changing = [counter for counter in process.counters if counter.kind == "local" and not moves(counter)]
-    told = [
-        f"{name_counter(counter)} changes but does not only rise: {name_some([*map(str, counter.values)], 6)}"
-        for counter in [*process.moving, *changing]
-        if len(set(counter.values)) > 1
-    ]
-    return [Ground(fact, "locals") for fact in told[:3]]
+    """Those that change and prove nothing: shown, not believed."""
+    unproven = [counter for counter in process.counters if counter.kind == "local" and not moves(counter)]
+    told = [_tell_unproven(counter) for counter in [*unproven, *process.moving] if len(set(counter.values)) > 1]
+    return [Ground(fact, "locals") for fact in told[:_MOST_LOCALS]]
+
+
+def _tell_still(process: LivingProcess) -> str:
+    return "no counter that proves progress moved" if _moving_locals(process) else "no counter moved"
+
+
+def _tell_unproven(counter: Counter) -> str:
+    name = name_counter(counter)
+    if not counter.rises:
+        return f"{name} changes but does not only rise: {name_some([*map(str, counter.values)], 6)}"
+    if counter.consumes is None:
+        return f"{name} rises ({tell_rate(counter)}): its loop could not be read, so that proves no progress"
+    if counter.consumes:
+        return f"{name} rises ({tell_rate(counter)}), seen {len(counter.values)} times only"
+    return f"{name} rises ({tell_rate(counter)}), in a `while` loop or an endless `for`: that proves no progress"
 
 
 def _gil_grounds(process: LivingProcess) -> list[Ground]:
@@ -251,7 +263,8 @@ def find_waiting(scene: Scene) -> Finding | None:
     detail = f"{gil}asleep in {native + ', called from ' if native else ''}{tell_place(thread)}{wait}"
     count = len(process.threads)
     asleep = f"{'all ' + str(count) + ' threads are' if count > 1 else 'its one thread is'} asleep, no ring of locks"
-    grounds = (Ground(f"{asleep}, no counter moved in {scene.looked_s:.0f} s", "stacks"), *_gil_grounds(process))
+    still = Ground(f"{asleep}, {_tell_still(process)} in {scene.looked_s:.0f} s", "stacks")
+    grounds = (still, *_moving_locals(process), *_gil_grounds(process))
     return Finding("supported", process, thread, detail, grounds, ends_itself=is_sleeping(thread))
 
 

@@ -78,9 +78,12 @@ class Scene:
 
 
 def moves(counter: Counter) -> bool:
-    """An integer in a frame has to be seen rising more than once."""
-    enough = counter.kind != "local" or len(counter.values) >= _LOCAL_SAMPLES
-    return len(counter.values) > 1 and enough and counter.rises
+    """An integer in a frame has to be seen rising more than once, and to count what a loop uses up."""
+    return len(counter.values) > 1 and counter.rises and (counter.kind != "local" or _proves(counter))
+
+
+def _proves(counter: Counter) -> bool:
+    return counter.consumes is True and len(counter.values) >= _LOCAL_SAMPLES
 
 
 def stack_of(process: LivingProcess, thread: LivingThread) -> str:

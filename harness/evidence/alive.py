@@ -71,13 +71,18 @@ class LivingThread(Struct, frozen=True):
 
 
 class Counter(Struct, frozen=True):
-    """Something that can only rise, as seen at each sample. `kind` local: an integer in a Python frame."""
+    """Something that can only rise, as seen at each sample. `kind` local: an integer in a Python frame.
+
+    `consumes`, of a local: it is the target of a `for`, or assigned in the body of one, that goes through something
+    finite, as far as the source shows; null: the source could not be read, or not believed.
+    """
 
     kind: Literal["io", "file", "buffer", "child", "local", "beat", "device"]
     name: str
     times_s: tuple[float, ...]
     values: tuple[int, ...]
     frame: CrashFrame | None = None
+    consumes: bool | None = None
 
     @property
     def rises(self) -> bool:

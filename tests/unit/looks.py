@@ -85,8 +85,11 @@ def judge(*processes: LivingProcess, **facts: object) -> Document:
     return judge_look(look(*processes, **facts))
 
 
-def counter(kind: str, name: str, *values: int, frame: CrashFrame | None = None) -> Counter:
-    return Counter(kind, name, tuple(float(n) for n in range(len(values))), values, frame)  # type: ignore[arg-type]
+def counter(
+    kind: str, name: str, *values: int, frame: CrashFrame | None = None, consumes: bool | None = None
+) -> Counter:
+    times_s = tuple(float(n) for n in range(len(values)))
+    return Counter(kind, name, times_s, values, frame, consumes)  # type: ignore[arg-type]
 
 
 def wanted(expression: str, function: str, number: int, **facts: object) -> HeldLock:

@@ -697,7 +697,7 @@ def test_a_kernel_that_is_busy_with_fetching_pages_is_swapping_too() -> None:
 
 def test_reading_a_mapped_file_while_something_moves_is_not_swapping() -> None:
     main = thread(100, line("train", 3), cpu_s=0.3, changed=True)
-    step = counter("local", "step", 1, 2, 3, frame=line("train", 3))
+    step = counter("local", "step", 1, 2, 3, frame=line("train", 3), consumes=True)
     assert judge(process(main, major_faults=4000, counters=(step,))).verdict.kind == "progressing"
     assert judge(process(busy(100, line("train", 3)), major_faults=4000)).verdict.kind == "busy-python"
     assert judge(process(main, major_faults=20)).verdict.kind == "waiting"
@@ -709,8 +709,8 @@ ENCODE = busy(100, EVALUATE, line("encode", 37), line("train", 58), changed=True
 
 
 def test_a_rising_local_of_the_outer_loop_is_progress_but_only_supported() -> None:
-    step = counter("local", "step", 3, 3, 4, 4, 5, frame=line("train", 57))
-    inner = counter("local", "token", 10, 20, 30, 40, 50, frame=line("encode", 35))
+    step = counter("local", "step", 3, 3, 4, 4, 5, frame=line("train", 57), consumes=True)
+    inner = counter("local", "token", 10, 20, 30, 40, 50, frame=line("encode", 35), consumes=True)
     found = judge(process(ENCODE, counters=(inner, step)))
     assert kind(found) == ("progressing", "supported")
     assert found.progress and found.progress.moving and "step in train" in (found.progress.counter or "")
@@ -720,17 +720,31 @@ def test_a_rising_local_of_the_outer_loop_is_progress_but_only_supported() -> No
 
 def test_one_increment_gives_no_rate() -> None:
     """A step of 20 s that ends during a look of 5 s does not take 5 s."""
-    step = counter("local", "step", 3, 3, 3, 4, 4, frame=line("train", 57))
+    step = counter("local", "step", 3, 3, 3, 4, 4, frame=line("train", 57), consumes=True)
     found = judge(process(ENCODE, counters=(step,)))
     assert "rises, by 1 in 4 s" in found.verdict.headline and "one in" not in found.verdict.headline
 
 
 @pytest.mark.parametrize("values", [(3, 4), (3, 4, 2, 5), (3, 3, 3, 3)])
 def test_two_samples_a_fall_or_a_standstill_are_no_progress(values: tuple[int, ...]) -> None:
-    step = counter("local", "step", *values, frame=line("train", 57))
+    step = counter("local", "step", *values, frame=line("train", 57), consumes=True)
     found = judge(process(ENCODE, counters=(step,)))
     assert found.verdict.kind == "busy-python" and found.progress and found.progress.moving is False
-    assert ("does not only rise" in words(found)) == (len(set(values)) > 1)
+    assert ("does not only rise" in words(found)) == (values == (3, 4, 2, 5))
+
+
+@pytest.mark.parametrize(("consumes", "why"), [(False, "in a `while` loop"), (None, "could not be read")])
+def test_a_counter_that_uses_nothing_up_is_told_and_proves_nothing(consumes: bool | None, why: str) -> None:
+    frame = line("poll", 57)
+    tries = counter("local", "n in poll (train.py:57)", 10, 20, 30, 40, 50, frame=frame, consumes=consumes)
+    spinning = judge(process(ENCODE, counters=(tries,)))
+    assert kind(spinning) == ("busy-python", "established") and exit_code_of(spinning) == 11
+    asleep = judge(process(thread(100, frame, wait=NANOSLEEP), counters=(tries,)))
+    assert asleep.verdict.kind == "waiting"
+    for found in (spinning, asleep):
+        assert "n in poll (train.py:57) rises (10 a second)" in words(found) and why in words(found)
+        assert "that proves no progress" in words(found) and "no counter moved" not in words(found)
+        assert found.progress and found.progress.moving is False
 
 
 @pytest.mark.parametrize("kind_", ["io", "file", "buffer", "beat", "child", "device"])

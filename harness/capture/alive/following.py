@@ -30,6 +30,7 @@ from harness.capture.alive.living import (
     read_status,
     why_not_stop,
 )
+from harness.capture.alive.loops import mark_consuming
 from harness.capture.alive.spying import ENOUGH, Spy
 from harness.capture.alive.standing import Standing
 from harness.capture.alive.unflushed import Buffers
@@ -243,7 +244,7 @@ class Followed:
             major_faults=self.tally.major_faults,
             kernel_s=self.tally.kernel_s,
             threads=tuple(self.standing.describe()),
-            counters=(*self._counters(), *rising, *device),
+            counters=(*self._counters(), *mark_consuming(rising, self.standing.sources), *device),
             moving=tuple(moving),
             hot=(*self.spy.hot_spots(), *self.standing.native_hot_spots()),
             outputs=read_in_time(lambda: read_outputs(self.pid), ()) if self.is_there else (),

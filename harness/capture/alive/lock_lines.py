@@ -17,7 +17,7 @@ from typing import NamedTuple, Union
 
 _LARGEST_BYTES = 2 << 20
 _LONGEST_TEXT = 80
-_PARSE_S = 0.2
+_MOST_PARSED_BYTES = 1 << 19  # about half a second
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _ASKING = {"acquire", "__enter__", "wait", "wait_for", "join", "get", "put", "result"}
 _PROC = Path("/proc")
@@ -37,19 +37,19 @@ class Held(NamedTuple):
 
 
 class Sources:
-    """The files of one process, each read and parsed once, within a bound of time."""
+    """The files of one process, each read and parsed once, within a bound of bytes."""
 
     def __init__(self, pid: int, proc: Path = _PROC) -> None:
         self._pid, self._proc = pid, proc
         self._trees: dict[str, ast.Module | None] = {}
         self._functions: dict[str, list[Function]] = {}
         self._lines: dict[str, list[str]] = {}
-        self._spent_s = 0.0
+        self._parsed_bytes = 0
         self._started_s = _read_start(pid, proc)
 
     def find_awaited(self, file: str, line: int, function: str) -> str | None:
         """The lock, or the call that waits, that this line is about; "a or b" where the line names several."""
-        scope = self._find_scope(file, line, function)
+        scope = self.find_scope(file, line, function)
         if scope is None:
             return None
         asked = [
@@ -70,7 +70,7 @@ class Sources:
         """The outermost first."""
         if not self._may_hold(file, line, function):
             return []
-        scope = self._find_scope(file, line, function)
+        scope = self.find_scope(file, line, function)
         if scope is None:
             return []
         return sorted({*_list_entered(scope, line), *_list_acquired(scope, line)}, key=lambda held: held.line)
@@ -81,24 +81,24 @@ class Sources:
         start = next((at for at in range(len(above) - 1, 0, -1) if f"def {function}(" in above[at]), 0)
         return any("with " in text or ".acquire(" in text for text in above[start:])
 
-    def _find_scope(self, file: str, line: int, function: str) -> Scope | None:
-        tree = self._parse(file)
+    def find_scope(self, file: str, line: int, function: str) -> Scope | None:
+        """The function of that name around the line; the module itself for what runs at its level."""
+        tree = self.find_tree(file)
         if tree is None or function == "<module>":
             return tree
         around = [node for node in self._functions[file] if _covers(node, line)]
         named = [node for node in around if getattr(node, "name", "<lambda>") == function]
         return max(named, key=lambda node: node.lineno, default=None)
 
-    def _parse(self, file: str) -> ast.Module | None:
+    def find_tree(self, file: str) -> ast.Module | None:
         if file not in self._trees:
             self._trees[file], self._functions[file] = None, []
             text = "\n".join(self._read(file))
             with contextlib.suppress(SyntaxError, ValueError, RecursionError):
-                if self._spent_s < _PARSE_S:
-                    begun = time.thread_time()
+                if text and self._parsed_bytes < _MOST_PARSED_BYTES:
+                    self._parsed_bytes += len(text)
                     self._trees[file] = tree = ast.parse(text)
                     self._functions[file] = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)]
-                    self._spent_s += time.thread_time() - begun
         return self._trees[file]
 
     def _read(self, file: str) -> list[str]:

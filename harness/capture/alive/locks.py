@@ -68,10 +68,10 @@ class _Standing(NamedTuple):
 
 
 def find_locks(
-    pid: int, stacks: Sequence[CrashThread], waits: Mapping[int, Wait | None]
+    pid: int, stacks: Sequence[CrashThread], waits: Mapping[int, Wait | None], sources: Sources | None = None
 ) -> dict[int, tuple[HeldLock, ...]]:
     """By thread id: what it holds, the outermost first, then what it waits for. Threads without either are absent."""
-    sources, runtimes = Sources(pid), find_runtime_states(pid)
+    sources, runtimes = sources or Sources(pid), find_runtime_states(pid)
     wants_gil = {tid for tid, wait in waits.items() if any((_lock_word(wait) or 0) in state for state in runtimes)}
     standing = {
         thread.tid: where

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from harness.capture.alive.counting import Tally
 from harness.capture.alive.living import read_in_time
+from harness.capture.alive.lock_lines import Sources
 from harness.capture.alive.locks import find_locks
 from harness.capture.alive.spying import Spy
 from harness.capture.alive.stopwatch import Stopwatch
@@ -34,6 +35,7 @@ class Standing:
 
     def __init__(self, pid: int, tally: Tally, spy: Spy) -> None:
         self.pid, self._tally, self._spy = pid, tally, spy
+        self.sources = Sources(pid)
         self.stacks: list[tuple[CrashThread, ...]] = []
         self.tools: list[ToolRun] = []
         self.stopped_ms = 0.0
@@ -115,7 +117,7 @@ class Standing:
         """Searches memory: not again while all stand where they stood."""
         stacks, waits = tuple(self._list_stacks().values()), dict(self._waits)
         if self._locks_of != (stacks, waits):
-            self._locks = read_in_time(lambda: find_locks(self.pid, stacks, waits), {}, _LOCKS_S)
+            self._locks = read_in_time(lambda: find_locks(self.pid, stacks, waits, self.sources), {}, _LOCKS_S)
             self._locks_of = stacks, waits
 
     def _states(self) -> dict[int, ThreadState]:

@@ -1,0 +1,148 @@
+"""Which integers of a frame count what a loop uses up: `for` and `while`, nested, over what ends and what does not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from harness.capture.alive.lock_lines import Sources
+from harness.capture.alive.loops import mark_consuming
+from harness.evidence.alive import Counter
+from tests.unit.crashes import python
+
+FINITE = """
+def work(rows):
+    {loop}
+        total = number * 2; count += 1
+        HERE(number)
+"""
+
+
+def ask(path: Path, source: str, name: str, function: str = "work") -> bool | None:
+    """At the line that says HERE, in a file that is older than this process."""
+    path.write_text(source)
+    os.utime(path, (0, 0))
+    line = next(number for number, text in enumerate(source.splitlines(), 1) if "HERE" in text)
+    frame = python(function, str(path), line)
+    (marked,) = mark_consuming(
+        [Counter("local", f"{name} in {function} (x.py:{line})", (0, 1), (1, 2), frame)], Sources(os.getpid())
+    )
+    return marked.consumes
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "for number in range(10):",
+        "for number in rows:",
+        "for number, row in enumerate(rows):",
+        "for (number, a), *b in zip(rows, itertools.count()):",
+        "for number, row in enumerate(tqdm(loader, total=9)):",
+        "for number in itertools.islice(itertools.count(), 5):",
+        "for number in itertools.repeat(1, 5):",
+        "for number in rows.count():",
+        "async for number in rows:",
+    ],
+)
+def test_a_for_over_something_finite(tmp_path: Path, loop: str) -> None:
+    source = "import itertools\n" + FINITE.format(loop=loop)
+    if loop.startswith("async"):
+        source = source.replace("def work", "async def work")
+    assert ask(tmp_path / "x.py", source, "number") is True
+    assert ask(tmp_path / "x.py", source, "count") is True and ask(tmp_path / "x.py", source, "total") is True
+    assert ask(tmp_path / "x.py", source, "other") is False
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "while number:",
+        "while True:",
+        "for number in itertools.count():",
+        "for number in tqdm(itertools.count()):",
+        "for number, row in enumerate(cycle(rows)):",
+        "for number in itertools.repeat(1):",
+        "for number in iter(read, b''):",
+        "for number in endless():",
+        "for number in self.endless():",
+        "for number in (x for x in endless()):",
+        "for number in doubled():",
+        "for number in numbers:",
+        "for number, pair in enumerate(zip(itertools.count(), endless())):",
+    ],
+)
+def test_loops_without_an_end(tmp_path: Path, loop: str) -> None:
+    head = """
+import itertools
+from itertools import cycle
+numbers = itertools.count(3)
+def endless():
+    while True:
+        yield from read()
+def doubled():
+    for one in endless():
+        yield 2 * one
+"""
+    for name in ("number", "count", "total"):
+        assert ask(tmp_path / "x.py", head + FINITE.format(loop=loop), name) is False
+
+
+@pytest.mark.parametrize("end", ["break", "return"])
+def test_a_generator_with_a_way_out_may_end(tmp_path: Path, end: str) -> None:
+    head = f"""
+def pages():
+    while True:
+        if not read():
+            {end}
+        yield 1
+"""
+    assert ask(tmp_path / "x.py", head + FINITE.format(loop="for number in pages():"), "number") is True
+
+
+def test_nested_loops(tmp_path: Path) -> None:
+    source = """
+def work(rows):
+    n = 0
+    for epoch in range(10):
+        done = True
+        while rows:
+            polled += 1
+            for item in rows:
+                seen += 1
+                HERE(item)
+"""
+    told = {name: ask(tmp_path / "x.py", source, name) for name in ("epoch", "done", "item", "n", "polled", "seen")}
+    assert told == {"epoch": True, "done": True, "item": True, "n": False, "polled": False, "seen": False}
+
+
+def test_a_line_after_the_loop_or_in_its_else_is_not_in_it(tmp_path: Path) -> None:
+    source = """
+def work(rows):
+    for number in rows:
+        pass
+    else:
+        {0}
+    {1}
+"""
+    assert ask(tmp_path / "x.py", source.format("HERE()", "pass"), "number") is False
+    assert ask(tmp_path / "x.py", source.format("pass", "HERE()"), "number") is False
+    assert ask(tmp_path / "x.py", source.replace("rows:", "HERE(rows):"), "number") is True
+
+
+def test_a_comprehension_is_a_loop_too(tmp_path: Path) -> None:
+    source = "def work(rows):\n    while True:\n        return [HERE(number) for number in rows]\n"
+    assert ask(tmp_path / "x.py", source, "number") is True
+    assert ask(tmp_path / "x.py", source, "number", "<listcomp>") is True
+    assert ask(tmp_path / "x.py", source.replace("rows]", "iter(read, 0)]"), "number", "<listcomp>") is False
+
+
+def test_a_source_that_is_not_there_or_newer_than_the_process_tells_nothing(tmp_path: Path) -> None:
+    frame = python("work", str(tmp_path / "x.py"), 3)
+    rising = Counter("local", "number in work (x.py:3)", (0, 1), (1, 2), frame)
+    assert mark_consuming([rising], Sources(os.getpid()))[0].consumes is None
+    (tmp_path / "x.py").write_text(FINITE.format(loop="for number in rows:"))
+    assert mark_consuming([rising], Sources(os.getpid()))[0].consumes is None
+    os.utime(tmp_path / "x.py", (0, 0))
+    assert mark_consuming([rising], Sources(os.getpid()))[0].consumes is True
