@@ -24,6 +24,7 @@ from harness.capture import cgroup, mac_facilities, provisions
 from harness.capture.cores.settings import core_destination, core_limit
 from harness.capture.stacks import CARRIED
 from harness.capture.tree import read_exit
+from harness.capture.trust import find_program
 from harness.errors import HarnessError
 from harness.evidence.facility import Facility, Seen
 
@@ -281,7 +282,7 @@ def _tool(name: str, purpose: str, fix: str, *options: str) -> Seen:
 
 def _find_tool(name: str) -> str | None:
     """Beside the interpreter first: that is where pip put it, whether or not the environment is activated."""
-    return CARRIED.get(name) or shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+    return CARRIED.get(name) or shutil.which(name, path=str(Path(sys.executable).parent)) or find_program(name)
 
 
 def orphans_adopted() -> Seen:

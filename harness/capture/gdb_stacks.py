@@ -7,11 +7,11 @@ Reads no debug information from the network and nothing of the user's settings. 
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 
 from harness.capture.frames import SIGNAL_FRAME, NativeFrame, Places, place_native
 from harness.capture.stacks import Rung, Said, gdb_command, run_tool
+from harness.capture.trust import find_program
 from harness.evidence.crash import CrashFrame, CrashThread, ToolRun
 
 NOT_INSTALLED = "gdb is not installed"
@@ -29,7 +29,7 @@ _IN_A_HANDLER = "<signal handler called>"
 
 
 def find_gdb() -> str | None:
-    return shutil.which("gdb")
+    return find_program("gdb")
 
 
 def ask_gdb(target: list[str], deadline_s: float) -> Said:

@@ -28,6 +28,7 @@ from harness.capture.files.images import read_images
 from harness.capture.frames import Places, read_engine, read_memory, read_spy, strip_own_frames
 from harness.capture.own_stacks import read_own
 from harness.capture.pystack_engine import print_threads
+from harness.capture.trust import find_program
 from harness.evidence.crash import CrashThread, Image, Step, ToolRun
 
 _MOST_WORDS = 2000
@@ -66,9 +67,9 @@ class Rung(NamedTuple):
 
 
 def find_py_spy() -> str:
-    """Beside our interpreter first: that is where pip put it."""
+    """Beside our interpreter first: that is where pip put it, and what lies there runs already."""
     beside_us = shutil.which("py-spy", path=str(Path(sys.executable).parent))
-    return CARRIED.get("py-spy") or beside_us or "py-spy"
+    return CARRIED.get("py-spy") or beside_us or find_program("py-spy") or "py-spy, which is not installed"
 
 
 def has_pystack() -> bool:

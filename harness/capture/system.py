@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from harness.capture import cgroup, macos_memory
 from harness.capture.killers import is_initial_namespace
+from harness.capture.trust import find_program
 from harness.evidence.gap import Gap
 from harness.evidence.memory import Timeline
 from harness.evidence.model import KernelLine, Memory, OomCount
@@ -59,7 +59,7 @@ def _matters(text: str, pids: set[int]) -> bool:
 
 def read_daemon_lines(pids: set[int], started_ns: int) -> tuple[tuple[KernelLine, ...], Gap | None]:
     """What earlyoom and systemd-oomd have written into the journal since the start."""
-    if shutil.which("journalctl") is None:
+    if find_program("journalctl") is None:
         return (), Gap("OOM daemons", "there is no journal to ask", None)
     lines = read_journal(["-t", "earlyoom", "-t", "systemd-oomd", "-t", "systemd"], pids, started_ns)
     if lines is None:
@@ -70,7 +70,17 @@ def read_daemon_lines(pids: set[int], started_ns: int) -> tuple[tuple[KernelLine
 def read_journal(selection: list[str], pids: set[int], started_ns: int) -> tuple[KernelLine, ...] | None:
     """Null: it could not be read."""
     since = int(time.time() - (time.monotonic_ns() - started_ns) / 1e9) - 1
-    command = ["journalctl", "-q", "--no-pager", "-o", "cat", "-n", str(_MOST_LINES), f"--since=@{since}", *selection]
+    command = [
+        find_program("journalctl") or "journalctl",
+        "-q",
+        "--no-pager",
+        "-o",
+        "cat",
+        "-n",
+        str(_MOST_LINES),
+        f"--since=@{since}",
+        *selection,
+    ]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_JOURNAL_S, check=False)
     except (OSError, subprocess.TimeoutExpired):

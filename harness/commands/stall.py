@@ -14,6 +14,7 @@ import msgspec
 
 from harness.capture.alive.look import take_look
 from harness.capture.channels import say
+from harness.capture.gdb_stacks import find_gdb
 from harness.capture.stacks import gdb_command, run_tool
 from harness.diagnose.living import judge_living
 from harness.diagnose.verdict import Document, Ground
@@ -116,7 +117,7 @@ def _write_core(pid: int, case: Path) -> None:
 
 
 def _why_no_core(pid: int, case: Path) -> str | None:
-    if shutil.which("gdb") is None:
+    if find_gdb() is None:
         return _NO_GDB
     try:
         words = Path(f"/proc/{pid}/statm").read_text().split()
@@ -128,7 +129,7 @@ def _why_no_core(pid: int, case: Path) -> str | None:
 
 def _ask_gdb(pid: int, path: Path) -> str | None:
     """Its words when it failed. It holds the process while it writes; killed, it lets go."""
-    said = run_tool([*gdb_command(), "-p", str(pid), "-ex", f"generate-core-file {path}"], _CORE_S)
+    said = run_tool([*gdb_command(find_gdb() or "gdb"), "-p", str(pid), "-ex", f"generate-core-file {path}"], _CORE_S)
     if path.exists() and said.error is None:
         path.chmod(0o600)
         return None

@@ -5,12 +5,12 @@ Busy is not progress: a collective that waits keeps its GPU at 100 %. Asks nothi
 
 from __future__ import annotations
 
-import shutil
 from collections import defaultdict
 from collections.abc import Iterator
 
 from harness.capture.alive.counting import make_counter
 from harness.capture.stacks import run_tool
+from harness.capture.trust import find_program
 from harness.evidence.alive import Counter
 
 _DEADLINE_S = 3.0
@@ -22,7 +22,7 @@ class Meter:
     """Busy time is the utilisation, as nvidia-smi has it for the last moment, times the time since the last sample."""
 
     def __init__(self) -> None:
-        self._tool = shutil.which("nvidia-smi")
+        self._tool = find_program("nvidia-smi")
         self._due_s = 0.0
         self._before_s = 0.0
         self._busy_ms: dict[str, list[tuple[float, int]]] = defaultdict(list)

@@ -12,7 +12,6 @@ import csv
 import hashlib
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from harness.capture.files.interpreter import read_release
+from harness.capture.trust import find_program
 from harness.evidence.crash import Image
 
 _ROOT = Path("/")
@@ -259,7 +259,7 @@ def _dpkg_versions(packages: set[str], root: Path) -> dict[str, str]:
 def search_rpm(paths: Iterable[str]) -> dict[str, Owned]:
     """By `rpm -qf`, which answers with one line for each file, in their order."""
     asked = sorted(paths)
-    rpm = shutil.which("rpm")
+    rpm = find_program("rpm")
     if rpm is None or not asked:
         return {}
     command = [rpm, "-qf", "--queryformat", "%{NAME}\\t%{VERSION}-%{RELEASE}\\n", *asked]

@@ -28,19 +28,25 @@ _SEND_S = 60.0
 _MOST_SHELL_BYTES = 64 << 20
 # One line, and no single quote: it is an argument of sh. Anything that could read the answer's beginning has no stdin.
 # On a Mac no Python is looked for: without developer tools its python3 opens a window that offers to install them.
+# `ok` is trust.py in shell: it leaves in $r the path without links, if nobody but root and us can write there.
+_TRUST = (
+    'ok() {{ r=$(readlink -f "$1" 2>/dev/null); test -n "$r" && test -f "$r" || return 1; w=$r; while :; do '
+    'n=$(ls -ldn "$w" 2>/dev/null) || return 1; set -- $n; case $3 in 0|$u) ;; *) return 1;; esac; '
+    "case $1 in d????????[tT]*) ;; ????????w*) return 1;; ?????w*) test $4 = 0 || return 1;; esac; "
+    'test "$w" = / && return 0; w=${{w%/*}}; test -n "$w" || w=/; done; }}; '
+)
 _ASK = (
     't={token}; echo; echo "$t hello"; for k in s m n r; do echo "$t u$k $(uname -$k)"; done; '
-    'echo "$t id $(id -u)"; c=; for p in {pids}; do test -d /proc/$p && echo "$t pid $p"; '
-    'a=$(tr "\\000" "\\n" 2>/dev/null </proc/$p/cmdline | head -n 1); '
-    'test -x "${{a%/*}}/py-spy" && echo "$t spy ${{a%/*}}/py-spy"; '
+    'u=$(id -u); echo "$t id $u"; ' + _TRUST + 'c=; for p in {pids}; do test -d /proc/$p && echo "$t pid $p"; '
     "e=$(readlink /proc/$p/exe 2>/dev/null) || continue; "
     'case ${{e##*/}} in python*) c="$c $e";; esac; done; '
     'case $(uname -s) in Darwin) c=;; *) c="$c python3 python /usr/bin/python3 /usr/local/bin/python3 '
     '/opt/conda/bin/python3";; esac; for q in $c; do '
-    'q=$(command -v $q 2>/dev/null) || continue; v=$($q -I -S -c "import sys, json, zlib, threading, subprocess; '
+    'q=$(command -v $q 2>/dev/null) || continue; ok "$q" || {{ echo "$t refused $q"; continue; }}; '
+    'v=$($r -I -S -c "import sys, json, zlib, threading, subprocess; '
     'print(sys.version_info[0] * 100 + sys.version_info[1])" </dev/null 2>/dev/null) || continue; '
-    'echo "$t python $v $q"; test "$v" -ge {oldest} && break; done; '
-    'command -v py-spy >/dev/null 2>&1 && echo "$t spy $(command -v py-spy)"; '
+    'echo "$t python $v $r"; test "$v" -ge {oldest} && break; done; '
+    'q=$(command -v py-spy 2>/dev/null) && ok "$q" && echo "$t spy $r"; '
     'echo "$t end"; while IFS= read -r l; do eval "$l"; done'
 )
 _DECODERS: dict[Any, Any] = {}
@@ -56,7 +62,7 @@ def _find_decoder(answer: type[_Fact]) -> msgspec.json.Decoder[_Fact]:
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What the shell there has told. `python` null: there is none that could run the agent.
+    """What the shell there has told. `python` null: there is none that could run the agent; `unfit` says why.
 
     `pids`: those asked for that are there.
     """
@@ -67,7 +73,7 @@ class Facts(msgspec.Struct, frozen=True):
     release: str
     uid: str
     python: str | None
-    too_old: str | None
+    unfit: str | None
     has_spy: bool
     pids: tuple[int, ...]
 
@@ -135,7 +141,9 @@ class Session:
                 told[key] = value
         self.round_trips += 1
         able = [path for version, path in pythons if version >= _OLDEST]
-        others = [f"{path} is Python {version // 100}.{version % 100}" for version, path in pythons]
+        unfit = [f"{path} is Python {version // 100}.{version % 100}, older than 3.9" for version, path in pythons]
+        if "refused" in told:
+            unfit.append(f"{told['refused']} could have been written by another user, and is not run")
         return Facts(
             system=told.get("us", ""),
             machine=told.get("um", ""),
@@ -143,7 +151,7 @@ class Session:
             release=told.get("ur", ""),
             uid=told.get("id", ""),
             python=able[0] if able else None,
-            too_old=others[0] if others and not able else None,
+            unfit=unfit[0] if unfit and not able else None,
             has_spy=bool(told.get("spy")),
             pids=tuple(pids),
         )
@@ -178,7 +186,7 @@ class Session:
             hint = f"harness attach {self._pids[0]}" if self._pids else "harness ps"
             raise HarnessError(f"{self.name} is a Mac: only attach and ps look at other Macs.", hint=hint)
         if self.facts.python is None:
-            old = f": {self.facts.too_old}" if self.facts.too_old else ""
+            old = f": {self.facts.unfit}" if self.facts.unfit else ""
             hint = "install python3 over there, version 3.9 or newer"
             raise HarnessError(f"{self.name} has no Python 3.9 or newer that could be asked{old}.", hint=hint)
 

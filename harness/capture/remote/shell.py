@@ -55,7 +55,7 @@ def take_shell_look(session: Session, pids: Sequence[int], for_s: float) -> Look
 
 
 def _list_gaps(session: Session) -> tuple[Gap, ...]:
-    old = f"; {session.facts.too_old}, older than 3.9" if session.facts.too_old else ""
+    old = f"; {session.facts.unfit}" if session.facts.unfit else ""
     why = f"{session.name} has no python3 that could be asked{old}: only /proc was read, by its shell"
     fix = "install python3 over there; or: py-spy dump --pid PID, there"
     return (Gap("stacks, locks, output not flushed, OpenMP", why, fix),)

@@ -20,6 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
+from harness.capture.trust import find_program
 from harness.errors import HarnessError
 
 _DEADLINE_S = 120
@@ -53,7 +54,7 @@ def _load(machine: str) -> Tool:
 
 
 def _find_program(machine: str) -> Path:
-    beside_us = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which("py-spy")
+    beside_us = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or find_program("py-spy")
     if beside_us and machine == platform.machine() and sys.platform == "linux" and _is_program(Path(beside_us)):
         return Path(beside_us)
     if machine not in _TAGS:

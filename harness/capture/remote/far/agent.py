@@ -167,8 +167,8 @@ def _describe_end(watching: Any, one: Any) -> dict[str, Any]:
 
 
 def _use_tools(pids: Sequence[int]) -> None:
-    """Those of the targets' own environment come first, then what is on PATH, then what was sent."""
-    if path := find_tool("py-spy", pids):
+    """What was sent comes first; else those of the targets' own environment, then what is on PATH."""
+    if "py-spy" not in stacks.CARRIED and (path := find_tool("py-spy", pids)):
         stacks.CARRIED["py-spy"] = path
     for folder in filter(None, map(find_pystack, pids)):
         if folder not in sys.path:

@@ -1,6 +1,8 @@
 """The tools that read stacks on this host: found where the targets live or on PATH, or sent from the other side.
 
-A sent one is a file without a name: in memory, else in a private directory that is gone before the file is used.
+Whatever another user than us and root could have written is not found (trust.py): a target's owner chooses where it
+seems to live. A sent one is a file without a name: in memory, else in a private directory that is gone before the file
+is used.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from harness.capture.tree import read_argv
+from harness.capture.trust import check_package, check_program, find_program
 
 _TRY_S = 10.0
 _MEMORY = "memory"
@@ -35,9 +38,9 @@ class Kept(NamedTuple):
 def find_tool(name: str, pids: Sequence[int]) -> str | None:
     """In the targets' own environments, else on PATH."""
     for folder in dict.fromkeys(folder for pid in pids for folder in _list_folders(pid)):
-        if found := shutil.which(name, path=str(folder)):
-            return found
-    return shutil.which(name)
+        if (found := shutil.which(name, path=str(folder))) and (path := check_program(found).path):
+            return path
+    return find_program(name)
 
 
 def find_pystack(pid: int) -> str | None:
@@ -45,7 +48,7 @@ def find_pystack(pid: int) -> str | None:
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     for folder in _list_folders(pid):
         for packages in (folder.parent / "lib" / version / "site-packages", folder.parent / "lib64" / version):
-            if (packages / "pystack").is_dir():
+            if (packages / "pystack").is_dir() and check_package(packages, "pystack") is None:
                 return str(packages)
     return None
 
