@@ -13,6 +13,7 @@ from msgspec import Struct
 from harness.evidence.crash import CrashFrame, Image, ToolRun
 from harness.evidence.gap import Gap
 from harness.evidence.openmp import Census
+from harness.evidence.tasks import Tasks
 from harness.evidence.unflushed import Unflushed
 
 # man 5 proc_pid_stat: R on CPU or wants it, S asleep, D uninterruptible, T stopped, t traced, Z dead and not collected.
@@ -116,6 +117,7 @@ class LivingProcess(Struct, frozen=True):
     `major_faults`, `kernel_s` (CPU time in the kernel): during the look. `moving`: integer locals that changed, but did
     not only rise. `interrupted`: system calls that a stop of ours may have cut short (man 7 signal), each
     with its thread, as "recvfrom of thread 17 (MainThread), by pystack"; empty: none.
+    not only rise. `tasks`: of asyncio, where a thread runs a loop.
     """
 
     pid: int
@@ -151,6 +153,7 @@ class LivingProcess(Struct, frozen=True):
     moving: tuple[Counter, ...] = ()
     host: str | None = None
     interrupted: tuple[str, ...] = ()
+    tasks: Tasks | None = None
 
 
 class Look(Struct, frozen=True):

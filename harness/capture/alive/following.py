@@ -33,6 +33,7 @@ from harness.capture.alive.living import (
 from harness.capture.alive.loops import mark_consuming
 from harness.capture.alive.spying import ENOUGH, Spy
 from harness.capture.alive.standing import Standing
+from harness.capture.alive.tasks import LOOP_FILE, Reading, read_tasks
 from harness.capture.alive.unflushed import Buffers
 from harness.capture.files.images import list_images, read_maps
 from harness.capture.openmp.live import complete
@@ -44,11 +45,13 @@ from harness.evidence.alive import Counter, LivingProcess, ThreadState
 from harness.evidence.crash import Image
 from harness.evidence.gap import Gap
 from harness.evidence.openmp import Census
+from harness.evidence.tasks import Tasks
 from harness.evidence.unflushed import Unflushed
 
 MANY_THREADS = 128  # to stop them all takes a tenth of a second, and to unwind them seconds
 _NEVER_TTY = ("file", "pipe", "socket", "other")
 _YOUNG_S = 1.0
+_TASKS_S = 6.0
 
 
 class Followed:
@@ -70,6 +73,7 @@ class Followed:
         self._buffers: dict[int, list[tuple[float, int]]] = {}
         self._gaps: dict[str, Gap] = {}
         self._census: Census | None = None
+        self._tasks: Tasks | None = None
         self._children: tuple[int, ...] = ()
         self._pidfd = open_pidfd(pid)
         self.ended = self._tell_zombie() if is_target and self.first.state in "ZX" else None
@@ -160,6 +164,14 @@ class Followed:
         self.standing.look_at_waits()
         if self.has_python and not self.is_fine:
             self.standing.look_at_locks()
+
+    def look_at_tasks(self) -> None:
+        """Of asyncio, where a thread runs a loop: memory is searched for them."""
+        tids = self.standing.list_running(LOOP_FILE) if self.has_python else []
+        if tids:
+            unread = Reading(None, Gap("asyncio tasks", "they could not be read in time"))
+            self._tasks, gap = read_in_time(lambda: read_tasks(self.pid, self.identity.version, tids), unread, _TASKS_S)
+            self._gaps |= {"tasks": gap} if gap else {}
 
     def start_buffers(self, *, always: bool = False) -> None:
         """What was printed and not flushed. On a terminal every line is flushed, and only the end is asked for."""
@@ -257,6 +269,7 @@ class Followed:
             tools=tuple(run for run in runs if run is not None),
             stopped_ms=round(self.standing.stopped_ms + self.spy.stopped_ms, 1),
             ended=self.ended,
+            tasks=self._tasks,
             gaps=tuple(gap for gap in (self.standing.gap, *self._gaps.values()) if gap),
         )
 

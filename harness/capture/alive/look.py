@@ -40,6 +40,7 @@ _ALL_BUFFERS_S = 10.0
 _MANY_STACKS_S = 15.0
 _ALL_STACKS_S = 20.0
 _AGAIN_SHARE = 4  # a second look at the stacks may take one part in so many
+_ALL_TASKS_S = 6.0
 _LATE_S = 0.5
 _WAITS_S = 0.12  # to end with: waits, buffers, the last sample
 _THREAD_S = 0.003
@@ -145,9 +146,16 @@ class _Looking:
         while self.now_s() < late_s and any(one.has_few_samples for one in self._there() if one.role == "main"):
             self._spy(last=True)
         self._finish_buffers()
+        self._look_at_tasks()
         for one in self._there():
             one.note_few_samples()
             one.verify_running()
+
+    def _look_at_tasks(self) -> None:
+        end_s = self.now_s() + _ALL_TASKS_S
+        for one in self._there():
+            if self.now_s() < end_s:
+                one.look_at_tasks()
 
     def _each(self, step: Callable[[Followed], None], ones: Sequence[Followed]) -> None:
         """Several at a time where there are cores to spare. No sample meanwhile: it would see them stopped by us."""

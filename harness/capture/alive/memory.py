@@ -26,7 +26,7 @@ _PAGE = os.sysconf("SC_PAGESIZE")
 class Memory:
     """The private memory of a process that is not code, data or the main stack; read once and kept while we look."""
 
-    def __init__(self, pid: int, proc: Path = _PROC) -> None:
+    def __init__(self, pid: int, proc: Path = _PROC, *, search_cpu_s: float = _SEARCH_CPU_S) -> None:
         self.rows = read_maps(pid, proc)
         self._mem = os.open(proc / str(pid) / "mem", os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -34,8 +34,9 @@ class Memory:
         except OSError:
             self._pagemap = None
         self._pieces: list[tuple[int, bytes]] = []
-        self._unread = self._read_pieces()
-        self._end, self._cpu_end = time.monotonic() + _SEARCH_S, time.thread_time() + _SEARCH_CPU_S
+        self._unread, self._is_read = self._read_pieces(), False
+        self._end = time.monotonic() + _SEARCH_S * search_cpu_s / _SEARCH_CPU_S
+        self._cpu_end = time.thread_time() + search_cpu_s
 
     def close(self) -> None:
         for number in (self._mem, self._pagemap):
@@ -67,6 +68,19 @@ class Memory:
                     yield address + at
                 at = data.find(short, at + 1)
 
+    def find_bytes(self, wanted: bytes) -> Iterator[int]:
+        """Where they are, unless two pieces share them."""
+        for address, data in self._list_pieces():
+            at = data.find(wanted)
+            while at >= 0:
+                yield address + at
+                at = data.find(wanted, at + 1)
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether all there is has been read, and the last search has seen it to its end."""
+        return self._is_read and not self._is_late()
+
     def _is_late(self) -> bool:
         return time.monotonic() > self._end or time.thread_time() > self._cpu_end
 
@@ -92,6 +106,7 @@ class Memory:
                 left -= len(data)
                 if data != bytes(len(data)):  # a cheap way past what is all zeros
                     yield address, data
+        self._is_read = True
 
     def _list_windows(self) -> Iterator[tuple[int, int]]:
         anonymous = [row for row in self.rows if row.permissions[:4] == "rw-p" and not row.file[1]]

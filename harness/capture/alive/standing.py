@@ -7,6 +7,7 @@ not be stopped again to know that.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 
@@ -140,6 +141,11 @@ class Standing:
                 holds_gil=spy.owns_gil if spy else None,
                 locks=self._locks.get(tid, ()),
             )
+
+    def list_running(self, file: re.Pattern[str]) -> list[int]:
+        """Which threads have such a file on their stack."""
+        stacks = self._list_stacks().items()
+        return [tid for tid, thread in stacks if any(file.search(frame.file or "") for frame in thread.frames)]
 
     def _list_stacks(self) -> dict[int, CrashThread]:
         """As last seen with native frames; without them, where only that could be had."""

@@ -1,0 +1,286 @@
+"""Where a suspended coroutine of another process stands, and what it awaits, read from its objects.
+
+CPython 3.9 to 3.14. Stops nothing, and believes no address for itself: an object counts by the name of its type.
+Coroutines that are not CPython's own (Cython's) end the chain. Up to 3.10 a coroutine has its frame apart, from 3.11 in
+itself; the awaited object is what lies on top of the frame's stack. Free-threaded and debug builds are not read.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from harness.capture.alive.memory import Memory
+from harness.capture.own_stacks import find_line
+from harness.evidence.crash import CrashFrame
+
+OLDEST, NEWEST = 9, 14
+_NAME_BYTES = 32
+_TP_NAME, _TP_BASICSIZE, _TP_FLAGS, _TP_BASE = 24, 32, 168, 256
+_IS_TYPE = 1 << 31
+_LARGEST_COUNT = 1 << 31
+_COUNT_BYTES = 4  # what follows are zeros, from 3.14 flags
+_COROUTINES = (b"coroutine", b"generator", b"async_generator")
+# Each has what it stands for behind its head.
+_WRAPPERS = (b"coroutine_wrapper", b"async_generator_asend", b"async_generator_athrow", b"anext_awaitable")
+FUTURE_ITERATOR = b"_asyncio.FutureIter"
+_TAG_BITS = 3  # of a reference on a frame, from 3.14 on
+_MOST_FRAMES = 64
+_LONGEST_TEXT, _LONGEST_TABLE, _LARGEST_FILE = 4096, 1 << 20, 64 << 20
+# Of the frame in a coroutine: where it begins; from there its code, its instruction, its stack's height, its variables.
+_INSIDE = {11: (80, 32, 56, 64, 72), 12: (72, 0, 56, 64, 72), 13: (72, 0, 56, 64, 72), 14: (72, 0, 56, 64, 80)}
+_STATE_AT = -5  # from there
+_STATES_312: dict[int, str] = {-2: "new", -1: "suspended", 0: "running"}
+_STATES_313: dict[int, str] = {-3: "new", -2: "suspended", -1: "suspended", 0: "running"}
+_STATES: dict[int, dict[int, str]] = {
+    10: _STATES_312,
+    11: _STATES_312,
+    12: _STATES_312,
+    13: _STATES_313,
+    14: _STATES_313,
+}
+
+
+class Torn(Exception):
+    """What was read does not fit together: the process went on meanwhile, or it is not what it looked like."""
+
+
+class Frame(NamedTuple):
+    """`state`: new, suspended, running, done. `awaited`, `first`: what lies on its stack, its first variable; or 0."""
+
+    state: str
+    code: int = 0
+    offset: int = 0
+    awaited: int = 0
+    first: int = 0
+
+
+class Chain(NamedTuple):
+    """From the outermost to the innermost. `awaited`: what the innermost awaits; `first`: its first variable."""
+
+    state: str
+    frames: tuple[CrashFrame, ...] = ()
+    awaited: int = 0
+    first: int = 0
+
+
+class Coroutines:
+    def __init__(self, memory: Memory, minor: int) -> None:
+        self.memory, self.minor = memory, minor
+        self._kinds: dict[int, bytes] = {}
+        self._codes: dict[int, tuple[str, str, int, bytes, int]] = {}
+        self._lines: dict[tuple[int, int], CrashFrame] = {}
+
+    def read(self, address: int, size: int) -> bytes:
+        data = self.memory.read(address, size)
+        if len(data) != size:
+            raise Torn
+        return data
+
+    def word(self, address: int) -> int:
+        return int.from_bytes(self.read(address, 8), "little")
+
+    def words(self, address: int, count: int) -> tuple[int, ...]:
+        return struct.unpack(f"<{count}Q", self.read(address, 8 * count))
+
+    # Objects
+
+    def kind(self, address: int) -> bytes:
+        """The name of the type of what is there; nothing where that is no object."""
+        if address < 4096 or address % 8:
+            return b""
+        return self.type_name(int.from_bytes(self.memory.read(address + 8, 8), "little"))
+
+    def type_name(self, kind: int) -> bytes:
+        if kind not in self._kinds:
+            self._kinds[kind] = self._read_type_name(kind) if self.is_type(kind) else b""
+        return self._kinds[kind]
+
+    def _read_type_name(self, kind: int) -> bytes:
+        return self.memory.read(self.memory.word(kind + _TP_NAME), _NAME_BYTES).partition(b"\0")[0]
+
+    def is_type(self, address: int) -> bool:
+        if address < 4096 or address % 8:
+            return False
+        return bool(self.memory.word(self.memory.word(address + 8) + _TP_FLAGS) & _IS_TYPE)
+
+    def base_of(self, kind: int) -> int:
+        return self.memory.word(kind + _TP_BASE)
+
+    def size_of(self, kind: int) -> int:
+        return self.memory.word(kind + _TP_BASICSIZE)
+
+    def is_alive(self, address: int) -> bool:
+        """Counted, and in the collector's list: a freed object and a copy of one are not."""
+        count = int.from_bytes(self.memory.read(address, _COUNT_BYTES), "little")
+        at = address - 16
+        after = self.memory.word(at) & ~7
+        return 0 < count < _LARGEST_COUNT and after != 0 and self.memory.word(after + 8) & ~7 == at
+
+    def text(self, address: int) -> str:
+        """Of a compact str; its kind, and whether it is ASCII, are bits of its state."""
+        if self.kind(address) != b"str":
+            raise Torn
+        length, bits = self.word(address + 16), self.read(address + 32, 1)[0] >> 2
+        width = bits & 7
+        if not bits & 8 or width not in (1, 2, 4):
+            raise Torn
+        ascii_at, other_at = (48, 72) if self.minor < 12 else (40, 56)
+        data = self.read(address + (ascii_at if bits & 16 else other_at), min(length, _LONGEST_TEXT) * width)
+        return data.decode({1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}[width], "replace")
+
+    def items(self, address: int, most: int = 16) -> tuple[int, ...]:
+        """Of a tuple or a list. From 3.14 a tuple remembers its hash."""
+        kind = self.kind(address)
+        if kind not in (b"tuple", b"list"):
+            return ()
+        count = min(self.word(address + 16), most)
+        return self.words(
+            address + (24 if self.minor < 14 else 32) if kind == b"tuple" else self.word(address + 24), count
+        )
+
+    # Frames
+
+    def follow(self, coroutine: int) -> Chain:
+        """From the coroutine of a task to what the innermost one awaits."""
+        frames: list[CrashFrame] = []
+        state, first = "", 0
+        for _ in range(_MOST_FRAMES):
+            kind = self.kind(coroutine)
+            if kind in _WRAPPERS:
+                coroutine = self.word(coroutine + 16)
+                continue
+            if kind not in _COROUTINES:
+                break
+            frame = self._read_frame(coroutine)
+            state = state or frame.state
+            if frame.state == "done":
+                break
+            frames.append(self._describe(frame))
+            coroutine, first = frame.awaited, frame.first
+        else:
+            raise Torn
+        return Chain(state or "suspended", tuple(frames), coroutine, first)
+
+    def _read_frame(self, coroutine: int) -> Frame:
+        return self._read_apart(coroutine) if self.minor < 11 else self._read_inside(coroutine)
+
+    def _read_apart(self, coroutine: int) -> Frame:
+        at, running = self.word(coroutine + 16), self.read(coroutine + 24, 1)[0] == 1
+        if not at:
+            return Frame("done")
+        if self.kind(at) != b"frame":
+            raise Torn
+        data = self.read(at, 368)
+        (code,), (values,) = struct.unpack_from("<Q", data, 32), struct.unpack_from("<Q", data, 64)
+        if self.minor == 9:
+            (top,), (offset,) = struct.unpack_from("<Q", data, 72), struct.unpack_from("<i", data, 104)
+            (first,) = struct.unpack_from("<Q", data, 360)
+            state = "running" if running else "new" if offset < 0 else "suspended"
+        else:
+            (depth,), (index,) = struct.unpack_from("<i", data, 80), struct.unpack_from("<i", data, 96)
+            (first,) = struct.unpack_from("<Q", data, 352)
+            top, offset = values + 8 * depth, 2 * index
+            state = _STATES[10].get(struct.unpack_from("<b", data, 108)[0], "done")
+        awaited = self.word(top - 8) if state == "suspended" and top > values else 0
+        return Frame(state, code, max(offset, 0), awaited, first)
+
+    def _read_inside(self, coroutine: int) -> Frame:
+        start, code_at, instruction_at, top_at, variables_at = _INSIDE[self.minor]
+        data = self.read(coroutine, start + variables_at + 8)
+        state = _STATES[self.minor].get(struct.unpack_from("<b", data, start + _STATE_AT)[0], "done")
+        if state == "done":
+            return Frame(state)
+        (code,), (instruction,) = (struct.unpack_from("<Q", data, start + at) for at in (code_at, instruction_at))
+        code &= ~_TAG_BITS
+        variables = coroutine + start + variables_at
+        if self.minor < 14:
+            top = variables + 8 * struct.unpack_from("<i", data, start + top_at)[0]
+        else:
+            (top,) = struct.unpack_from("<Q", data, start + top_at)
+        (first,) = struct.unpack_from("<Q", data, start + variables_at)
+        bottom = variables + 8 * int.from_bytes(self.read(code + (76 if self.minor == 11 else 72), 4), "little")
+        awaited = self.word(top - 8) & ~_TAG_BITS if state == "suspended" and top > bottom else 0
+        return Frame(state, code, instruction - code, awaited, first & ~_TAG_BITS)
+
+    def _describe(self, frame: Frame) -> CrashFrame:
+        known = (frame.code, frame.offset)
+        if known not in self._lines:
+            if self.kind(frame.code) != b"code":
+                raise Torn
+            if frame.code not in self._codes:
+                self._codes[frame.code] = self._read_code(frame.code)
+            name, file, first_line, table, start = self._codes[frame.code]
+            line = _LINES.get(self.minor, find_line)(table, first_line, max(frame.offset - start, 0))
+            self._lines[known] = CrashFrame("python", name, file, line)
+        return self._lines[known]
+
+    def _read_code(self, code: int) -> tuple[str, str, int, bytes, int]:
+        """Name, file, first line, table of lines, and from 3.11 how far behind the head the instructions begin."""
+        file_at, line_at = (104, 40) if self.minor < 11 else (112, 72 if self.minor == 11 else 68)
+        table = self.word(code + file_at + (16 if self.minor < 11 else 24))
+        if self.kind(table) != b"bytes":
+            raise Torn
+        return (
+            self.text(self.word(code + file_at + 8)),
+            self.text(self.word(code + file_at)),
+            int.from_bytes(self.read(code + line_at, 4), "little"),
+            self.read(table + 32, min(self.word(table + 16), _LONGEST_TABLE)),
+            0 if self.minor < 11 else self.size_of(self.word(code + 8)),
+        )
+
+
+def _find_line_39(table: bytes, first_line: int, offset: int) -> int:
+    """co_lnotab: pairs of how many bytes, and then how many lines, further; CPython 3.9, Objects/lnotab_notes.txt."""
+    line, reached = first_line, 0
+    for at in range(0, len(table) - 1, 2):
+        reached += table[at]
+        if reached > offset:
+            break
+        line += table[at + 1] - 256 * (table[at + 1] > 127)
+    return line
+
+
+def _find_line_310(table: bytes, first_line: int, offset: int) -> int:
+    """co_linetable: pairs of a range's length in bytes, and how many lines further; PEP 626. -128: it has no line."""
+    line, reached = first_line, 0
+    for at in range(0, len(table) - 1, 2):
+        reached += table[at]
+        step = table[at + 1] - 256 * (table[at + 1] > 127)
+        line += step if step != -128 else 0
+        if offset < reached:
+            break
+    return line
+
+
+def find_types(objects: Coroutines, name: bytes) -> Iterator[int]:
+    """A type has the address of its name."""
+    found: set[int] = set()
+    for string in (*_find_constant(objects.memory, name + b"\0"), *objects.memory.find_bytes(name + b"\0")):
+        for place in objects.memory.find(string):
+            kind = place - _TP_NAME
+            if kind not in found and objects.is_type(kind):
+                found.add(kind)
+                yield kind
+
+
+def _find_constant(memory: Memory, text: bytes) -> Iterator[int]:
+    """In the interpreter, or in the module that is a file of its own."""
+    for row in memory.rows:
+        name = row.path.rpartition("/")[2]
+        if row.permissions[:2] == "r-" and ("python" in name or name.startswith("_asyncio")):
+            data = memory.read(row.start, min(row.end - row.start, _LARGEST_FILE))
+            at = data.find(text)
+            while at >= 0:
+                yield row.start + at
+                at = data.find(text, at + 1)
+
+
+def list_instances(objects: Coroutines, kind: int) -> list[int]:
+    """Where an object of that type is alive."""
+    places = [place - 8 for place in objects.memory.find(kind)]
+    return [address for address in places if objects.is_alive(address)]
+
+
+_LINES = {9: _find_line_39, 10: _find_line_310}

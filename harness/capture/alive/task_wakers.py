@@ -1,0 +1,137 @@
+"""Which task of a process will wake which, and when a sleep ends: what their callbacks and the loop's timers refer to.
+
+A task is woken by the task that it awaits, by one whose callbacks refer to the future it awaits (gather, wait,
+wait_for, shield), or to the object in whose method it awaits (TaskGroup, as_completed). Who sets a plain future is not
+known here.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from harness.capture.alive.coroutines import Chain, Coroutines, Torn, find_types, list_instances
+from harness.evidence.tasks import AsyncTask, TaskState
+
+_TIMER = b"TimerHandle"
+_LIBRARY = re.compile(r"/asyncio/\w+\.py$")
+_MOST_SHOWN = 400
+
+
+class Task(NamedTuple):
+    """`waiter`: the future that it waits for, or 0. `callbacks`: whom it calls when it is done."""
+
+    address: int
+    name: str
+    chain: Chain
+    waiter: int
+    callbacks: tuple[int, ...]
+
+
+class Wakers(NamedTuple):
+    """`tasks`: by the address of what they refer to. `kinds`: the types of futures, and of whose method is waited in.
+
+    `timers`: when a future will be set, by the loop's clock.
+    """
+
+    tasks: dict[int, list[int]]
+    kinds: dict[int, str]
+    timers: dict[int, float]
+
+
+def find_wakers(objects: Coroutines, tasks: dict[int, Task]) -> Wakers:
+    wakes: dict[int, list[int]] = {}
+    for task in tasks.values():
+        for callback in task.callbacks:
+            for referred in _list_referred(objects, callback):
+                wakes.setdefault(referred, []).append(task.address)
+    named = {address for task in tasks.values() for address in (task.waiter, _through(task.chain)) if address}
+    kinds = {address: objects.kind(address).decode(errors="replace").rpartition(".")[2] for address in named}
+    sleeps = {task.waiter for task in tasks.values() if _sleeps(task.chain)}
+    return Wakers(wakes, kinds, _find_timers(objects, sleeps) if sleeps else {})
+
+
+def _through(chain: Chain) -> int:
+    """The object in whose method of asyncio's it awaits, if it does."""
+    return chain.first if chain.frames and _LIBRARY.search(chain.frames[-1].file or "") else 0
+
+
+def _sleeps(chain: Chain) -> bool:
+    return bool(_through(chain)) and chain.frames[-1].function == "sleep"
+
+
+def _list_referred(objects: Coroutines, callback: int) -> Iterator[int]:
+    """What a callback knows: the variables of a closure, the arguments of a partial, the object of a method."""
+    try:
+        kind = objects.kind(callback)
+        if kind == b"method":
+            yield objects.word(callback + 24)
+        elif kind == b"functools.partial":
+            yield from objects.items(objects.word(callback + 24))
+        elif kind == b"function":
+            for word in objects.words(callback + 16, 9):
+                for cell in objects.items(word):
+                    if objects.kind(cell) == b"cell":
+                        yield objects.word(cell + 16)
+    except Torn:
+        return
+
+
+def _find_timers(objects: Coroutines, futures: set[int]) -> dict[int, float]:
+    """When each will be set, by the loop's clock: a TimerHandle has the future among its arguments."""
+    ends: dict[int, float] = {}
+    for kind in find_types(objects, _TIMER):
+        for address in list_instances(objects, kind):
+            try:
+                words = objects.words(address, min(objects.size_of(kind) // 8, 16))
+                known = {one for word in words[2:] for one in objects.items(word)} & futures
+                when = next((word for word in words[2:] if known and objects.kind(word) == b"float"), None)
+                if when is not None:
+                    ends |= dict.fromkeys(known, struct.unpack("<d", objects.read(when + 16, 8))[0])
+            except Torn:
+                continue
+    return ends
+
+
+def describe(tasks: dict[int, Task], wakers: Wakers) -> list[AsyncTask]:
+    """Each; of very many, one for all that stand alike."""
+    if len(tasks) <= _MOST_SHOWN:
+        return [_describe(task, tasks, wakers, {}) for task in tasks.values()]
+    alike: dict[tuple[object, ...], list[Task]] = {}
+    for task in tasks.values():
+        kind = wakers.kinds.get(task.waiter)
+        alike.setdefault((task.chain.state, task.chain.frames, kind, bool(task.waiter)), []).append(task)
+    first = {task.address: some[0].address for some in alike.values() for task in some}
+    shown = [_describe(some[0], tasks, wakers, first) for some in alike.values()]
+    return [replace(one, count=len(some)) for one, some in zip(shown, alike.values())][:_MOST_SHOWN]  # noqa: B905
+
+
+def _describe(task: Task, tasks: dict[int, Task], wakers: Wakers, stands_for: dict[int, int]) -> AsyncTask:
+    chain, waiter, through = task.chain, task.waiter, _through(task.chain)
+    by = [waiter] if waiter in tasks else wakers.tasks.get(waiter) or wakers.tasks.get(through) or []
+    by = list(dict.fromkeys(stands_for.get(one, one) for one in by if one != task.address))
+    end = wakers.timers.get(waiter)
+    return AsyncTask(
+        name=task.name,
+        address=hex(task.address),
+        state=_tell_state(chain, bool(waiter)),
+        frames=tuple(reversed(chain.frames)),
+        awaits=wakers.kinds.get(waiter) or None,
+        through=wakers.kinds.get(through) or None,
+        tasks=tuple(map(hex, by[:_MOST_SHOWN])),
+        direct=waiter in tasks,
+        ends_in_s=None if end is None else round(max(0.0, end - time.monotonic()), 1),
+    )
+
+
+def _tell_state(chain: Chain, waits: bool) -> TaskState:
+    if chain.state == "running":
+        return "running"
+    if waits:
+        return "waiting"
+    return "new" if chain.state == "new" else "ready"

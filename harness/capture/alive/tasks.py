@@ -1,0 +1,139 @@
+"""Which asyncio tasks of a process are not done, where their coroutines stand, and which task will wake which. Linux.
+
+Reads memory only (CPython 3.9 to 3.14), stops and runs nothing, not even the interpreter's own remote debugging: the
+objects are found by the type `_asyncio.Task`, the same way in all releases. A task that cannot be read is a gap. Tasks
+of asyncio's pure Python (without its C part) are not seen.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.capture.alive.coroutines import NEWEST, OLDEST, Coroutines, Torn, find_types, list_instances
+from harness.capture.alive.event_loops import read_loops, read_signals
+from harness.capture.alive.memory import Memory
+from harness.capture.alive.task_wakers import Task, describe, find_wakers
+from harness.evidence.gap import Gap
+from harness.evidence.tasks import Tasks
+
+_PROC = Path("/proc")
+_WHAT = "asyncio tasks"
+LOOP_FILE = re.compile(r"/asyncio/(?:base_events|runners)\.py$")
+_TASK = b"_asyncio.Task"
+_SEARCH_CPU_S = 1.2
+_MOST_BASES = 8
+_MOST_CALLBACKS = 8
+_FIRST_FIELD, _SECOND_FIELD = 3, 5  # what a future calls when it is done: the first, and the list of the others
+
+
+class Reading(NamedTuple):
+    """A gap beside tasks: there may be others. Without them nothing could be read."""
+
+    tasks: Tasks | None
+    gap: Gap | None
+
+
+def read_tasks(pid: int, version: str | None, tids: list[int], proc: Path = _PROC) -> Reading:
+    """`version` of CPython, as text; `tids`: which threads run a loop."""
+    minor = _read_minor(version)
+    if minor is None:
+        return Reading(None, Gap(_WHAT, f"they cannot be read in CPython {version}"))
+    before = _count_switches(pid, tids, proc)
+    try:
+        memory = Memory(pid, proc, search_cpu_s=_SEARCH_CPU_S)
+    except OSError as error:
+        return Reading(None, Gap(_WHAT, f"its memory could not be read: {error.strerror}"))
+    try:
+        search = _Search(Coroutines(memory, minor))
+        tasks = search.list_tasks()
+        wakers = find_wakers(search.objects, tasks)
+        whole = memory.is_searched and not search.unread
+    finally:
+        memory.close()
+    loops = tuple(read_loops(pid, tids, proc))
+    stood = before is not None and before == _count_switches(pid, tids, proc)
+    seen = Tasks(tuple(describe(tasks, wakers)), loops, whole and stood, read_signals(pid, proc))
+    return Reading(seen, search.tell_gap(memory.is_searched))
+
+
+def _read_minor(version: str | None) -> int | None:
+    found = re.match(r"3\.(\d+)(?!.*free-threaded)", version or "")
+    return int(found[1]) if found and OLDEST <= int(found[1]) <= NEWEST else None
+
+
+def _count_switches(pid: int, tids: list[int], proc: Path) -> list[str] | None:
+    """How often each went to sleep; null where one is gone."""
+    try:
+        texts = [(proc / f"{pid}/task/{tid}/status").read_text(errors="replace") for tid in tids]
+    except OSError:
+        return None
+    return [switches for text in texts for switches in re.findall(r"ctxt_switches:\s*(\d+)", text)]
+
+
+class _Search:
+    """`unread`: how many tasks did not fit together."""
+
+    def __init__(self, objects: Coroutines) -> None:
+        self.objects, self._memory = objects, objects.memory
+        self.unread = 0
+        self._is_known = False
+
+    def tell_gap(self, searched: bool) -> Gap | None:
+        if not self._is_known:
+            return Gap(_WHAT, "the type _asyncio.Task was not found in its memory")
+        words = (
+            [f"{self.unread} changed while they were read, or have a layout that is not known"] if self.unread else []
+        )
+        words += [] if searched else ["only a part of its memory was searched: there may be more"]
+        return Gap(f"some {_WHAT}", "; ".join(words)) if words else None
+
+    def list_tasks(self) -> dict[int, Task]:
+        found: dict[int, Task] = {}
+        for kind in self._list_kinds():
+            for address in list_instances(self.objects, kind):
+                try:
+                    task = self._read_task(address, kind)
+                except (Torn, IndexError):
+                    self.unread += 1
+                    continue
+                if task is not None:
+                    found[address] = task
+        return found
+
+    def _list_kinds(self) -> list[int]:
+        """The type and those derived from it."""
+        kinds = list(find_types(self.objects, _TASK))
+        self._is_known = bool(kinds)
+        for kind in kinds:
+            derived = (place - 256 for place in self._memory.find(kind) if self.objects.base_of(place - 256) == kind)
+            kinds += [one for one in derived if one not in kinds and self.objects.is_type(one)][:_MOST_BASES]
+        return kinds
+
+    def _read_task(self, address: int, kind: int) -> Task | None:
+        """Null: it is done. The coroutine stands between the future it waits for, and its name and context."""
+        words = self.objects.words(address, min(self.objects.size_of(kind) // 8, 32))
+        name_of = self.objects.kind
+        if len(words) < 16 or words[1] != kind:
+            return None  # another object, that refers to the type
+        at = next(
+            (at for at in range(12, len(words) - 2) if name_of(words[at + 2]).endswith(b"Context") and words[at]), None
+        )
+        if at is None or name_of(words[at + 1]) not in (b"str", b"int"):
+            return None  # done, or not yet made
+        chain = self.objects.follow(words[at])
+        if chain.state == "done":
+            return None
+        callbacks = [words[_FIRST_FIELD], *self._list_callbacks(words[_SECOND_FIELD])]
+        return Task(address, self._read_name(words[at + 1]), chain, words[at - 1], tuple(filter(None, callbacks)))
+
+    def _read_name(self, address: int) -> str:
+        """A number is a name that nobody has asked for yet (3.13)."""
+        if self.objects.kind(address) == b"str":
+            return self.objects.text(address)
+        return f"Task-{int.from_bytes(self.objects.read(address + 24, 4), 'little')}"
+
+    def _list_callbacks(self, others: int) -> list[int]:
+        pairs = self.objects.items(others, _MOST_CALLBACKS) if others else ()
+        return [(*self.objects.items(pair), 0)[0] for pair in pairs]
