@@ -117,7 +117,7 @@ class LivingProcess(Struct, frozen=True):
     `major_faults`, `kernel_s` (CPU time in the kernel): during the look. `moving`: integer locals that changed, but did
     not only rise. `interrupted`: system calls that a stop of ours may have cut short (man 7 signal), each
     with its thread, as "recvfrom of thread 17 (MainThread), by pystack"; empty: none.
-    not only rise. `tasks`: of asyncio, where a thread runs a loop.
+    `tasks`: of asyncio, where a thread runs a loop.
     """
 
     pid: int
