@@ -71,19 +71,25 @@ class LivingThread(Struct, frozen=True):
     locks: tuple[HeldLock, ...] = ()
 
 
+CounterKind = Literal["io", "file", "buffer", "child", "ended", "local", "beat", "device"]
+
+
 class Counter(Struct, frozen=True):
-    """Something that can only rise, as seen at each sample. `kind` local: an integer in a Python frame.
+    """Something that can only rise, as seen at each sample. `kind` local: an integer in a Python frame; child: those
+    that ended well; ended: those that did not, or nobody saw how.
 
     `consumes`, of a local: it is the target of a `for`, or assigned in the body of one, that goes through something
-    finite, as far as the source shows; null: the source could not be read, or not believed.
+    finite, as far as the source shows; null: the source could not be read, or not believed. `tid`: the thread that
+    moved it; null: the process did, which of its threads is not known.
     """
 
-    kind: Literal["io", "file", "buffer", "child", "local", "beat", "device"]
+    kind: CounterKind
     name: str
     times_s: tuple[float, ...]
     values: tuple[int, ...]
     frame: CrashFrame | None = None
     consumes: bool | None = None
+    tid: int | None = None
 
     @property
     def rises(self) -> bool:

@@ -1,4 +1,5 @@
-"""What moves in a process, as /proc counts it: bytes read and written, files that grow, children that finish, beats.
+"""What moves in a process, as /proc counts it: bytes read and written, files that grow, children that finish, beats;
+and which of its threads moved it.
 
 One small sample at a time, some hundred microseconds plus about twenty for each thread; stops nothing. What harness
 itself writes never counts. Whether something that rose is progress is decided in `diagnose`.
@@ -11,17 +12,18 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from harness.capture.alive.living import Stat, list_tids, read_stat
+from harness.capture.alive.offspring import Offspring
 from harness.capture.alive.pulses import read_pulse
-from harness.evidence.alive import Counter, ThreadState
+from harness.capture.alive.thread_io import Bytes, ThreadBytes
+from harness.evidence.alive import Counter, CounterKind, ThreadState
 from harness.evidence.case import default_cases_dir
 from harness.evidence.crash import CrashFrame
 
 _MOST_DESCRIPTORS = 512
 _MOST_FILES = 32
-Kind = Literal["io", "file", "buffer", "child", "local", "beat", "device"]
 _NOT_FILES = ("/memfd:", "/dev/shm/", "/proc/", "/sys/")
 
 
@@ -33,48 +35,47 @@ class Growing(NamedTuple):
 
 
 class Sample(NamedTuple):
+    """`io`: of each thread, and under null of those that had ended by then; null where it is not ours to see."""
+
     at_s: float
     stat: Stat
     threads: dict[int, Stat]
-    io: tuple[int, int] | None
+    io: dict[int | None, Bytes] | None
     files: dict[str, Growing]
     finished: int
+    ended: int
     step: int | None
 
 
 class Tally:
-    """The samples of one process. `children`: those seen so far that have not finished."""
+    """The samples of one process."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.samples: list[Sample] = []
-        self.children: set[int] = set()
-        self._finished = 0
+        self._io = ThreadBytes(pid)
+        self._offspring = Offspring()
         self._own = str(default_cases_dir())
+
+    def close(self) -> None:
+        self._offspring.close()
 
     def take(self, at_s: float, children: dict[int, ThreadState]) -> Sample:
         """OSError: the process has gone. `children`: by pid, as they are now."""
         about = read_stat(self.pid)
-        self._count_finished(about, children)
+        self._offspring.count(about.children_faults, children)
         sample = Sample(
             at_s=at_s,
             stat=about,
             threads=dict(_read_threads(self.pid)),
-            io=_read_io(self.pid),
+            io=self._io.read(),
             files=dict(_list_growing(self.pid, self._own)),
-            finished=self._finished,
+            finished=self._offspring.well,
+            ended=self._offspring.otherwise,
             step=read_pulse(self.pid),
         )
         self.samples.append(sample)
         return sample
-
-    def _count_finished(self, about: Stat, children: dict[int, ThreadState]) -> None:
-        """Those that came and went between two samples left their page faults with their parent (cminflt)."""
-        living = {pid for pid, state in children.items() if state not in "ZX"}
-        finished = len(self.children - living)
-        unseen = bool(self.samples) and about.children_faults > self.samples[-1].stat.children_faults
-        self._finished += finished or int(unseen)
-        self.children = living
 
     def cpu_s(self, tid: int) -> float:
         """Used by a thread since it was first seen."""
@@ -91,46 +92,68 @@ class Tally:
         return round(self.samples[-1].stat.kernel_s - self.samples[0].stat.kernel_s, 3) if self.samples else 0.0
 
     def counters(self) -> Iterator[Counter]:
-        io = [(one.at_s, one.io) for one in self.samples if one.io]
-        written = [(at_s, values[1]) for at_s, values in io]
-        if io:
-            yield make_counter("io", "bytes read", [(at_s, values[0]) for at_s, values in io])
-            yield make_counter("io", "bytes written", written)
-        yield from self._files(wrote=not written or written[-1][1] > written[0][1])
-        if self._finished or self.children:
+        yield from self._bytes()
+        yield from self._files()
+        if self._offspring.seen:
             yield make_counter("child", "children finished", [(one.at_s, one.finished) for one in self.samples])
+        if self._offspring.otherwise:
+            yield make_counter("ended", self._offspring.tell_otherwise(), [(s.at_s, s.ended) for s in self.samples])
         steps = [(one.at_s, one.step) for one in self.samples if one.step is not None]
         if steps:
             yield make_counter("beat", "harness.beat", steps)
 
-    def _files(self, wrote: bool) -> Iterator[Counter]:
-        """A file that several processes write (a log, inherited) grows for the one that wrote anything at all."""
+    def _bytes(self) -> Iterator[Counter]:
+        """Of each thread that moved some; of the process where none did."""
+        seen = [(one.at_s, one.io) for one in self.samples if one.io is not None]
+        tids = list(dict.fromkeys(tid for _, io in seen for tid in io))
+        for at, name in enumerate(Bytes._fields) if seen else ():
+            each = {tid: [(at_s, io[tid][at] if tid in io else 0) for at_s, io in seen] for tid in tids}
+            moved = {tid: values for tid, values in each.items() if len({value for _, value in values}) > 1}
+            for tid, values in moved.items():
+                yield make_counter("io", f"bytes {name}", values, tid=tid)
+            if not moved:
+                total = [(at_s, sum(one[at] for one in io.values())) for at_s, io in seen]
+                yield make_counter("io", f"bytes {name}", total)
+
+    def _files(self) -> Iterator[Counter]:
+        """A file grows for the threads that wrote meanwhile. One that several processes write (a log, inherited) grows
+        for the process that wrote anything at all."""
+        wrote = [self._writers(*pair) for pair in zip(self.samples, self.samples[1:], strict=False)]
+        blind = any(sample.io is None for sample in self.samples)
         for path in dict.fromkeys(path for sample in self.samples for path in sample.files):
-            seen = [(sample.at_s, sample.files[path]) for sample in self.samples if path in sample.files]
+            there = [index for index, sample in enumerate(self.samples) if path in sample.files]
+            seen = [(self.samples[index].at_s, self.samples[index].files[path]) for index in there]
             by_position = len({one.size for _, one in seen}) == 1 and len({one.position for _, one in seen}) > 1
             values = [(at_s, one.position if by_position else one.size) for at_s, one in seen]
-            if wrote or len({value for _, value in values}) == 1:
+            if blind or len({value for _, value in values}) == 1:
                 yield make_counter("file", path, values)
+            elif any(wrote):
+                steps = zip(there, values, values[1:], strict=False)
+                writers = {tid for index, (_, less), (_, more) in steps if more > less for tid in wrote[index]}
+                for tid in sorted(writers - {None}, key=str) or [None]:
+                    yield make_counter("file", path, values, tid=tid)
+
+    def _writers(self, before: Sample, after: Sample) -> set[int | None]:
+        had, has = before.io or {}, after.io or {}
+        return {tid for tid, one in has.items() if one.written > (had[tid].written if tid in had else 0)}
 
 
-def make_counter(kind: Kind, name: str, seen: Sequence[tuple[float, int]], frame: CrashFrame | None = None) -> Counter:
+def make_counter(
+    kind: CounterKind,
+    name: str,
+    seen: Sequence[tuple[float, int]],
+    frame: CrashFrame | None = None,
+    tid: int | None = None,
+) -> Counter:
     """`seen`: (time, value)."""
-    return Counter(kind, name, tuple(round(at_s, 3) for at_s, _ in seen), tuple(value for _, value in seen), frame)
+    times_s, values = tuple(round(at_s, 3) for at_s, _ in seen), tuple(value for _, value in seen)
+    return Counter(kind, name, times_s, values, frame, tid=tid)
 
 
 def _read_threads(pid: int) -> Iterator[tuple[int, Stat]]:
     for tid in list_tids(pid):
         with contextlib.suppress(OSError):  # it has ended
             yield tid, read_stat(pid, tid)
-
-
-def _read_io(pid: int) -> tuple[int, int] | None:
-    """rchar and wchar: what it asked for, cached or not; man 5 proc_pid_io."""
-    try:
-        words = Path(f"/proc/{pid}/io").read_text().split()
-    except OSError:
-        return None
-    return int(words[1]), int(words[3])
 
 
 def _list_growing(pid: int, own: str) -> Iterator[tuple[str, Growing]]:

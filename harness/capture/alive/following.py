@@ -88,6 +88,7 @@ class Followed:
 
     def close(self) -> None:
         self.buffers.close()
+        self.tally.close()
         if self._pidfd is not None:
             os.close(self._pidfd)
             self._pidfd = None
@@ -225,8 +226,12 @@ class Followed:
 
     @property
     def is_fine(self) -> bool:
-        """Something outside moved and the main thread does: another look at the stacks would add nothing."""
-        moved = any(counter.rises for counter in self._counters() if counter.kind in ("io", "file", "buffer", "beat"))
+        """Its main thread moved something outside: another look at the stacks would add nothing."""
+        moved = any(
+            counter.rises and counter.name != "bytes read" and counter.tid in (None, self.pid)
+            for counter in self._counters()
+            if counter.kind in ("io", "file", "buffer", "beat")
+        )
         return moved and (self.tally.cpu_s(self.pid) > 0 or self.spy.has_changed(self.pid))
 
     def _counters(self) -> Iterator[Counter]:

@@ -183,7 +183,7 @@ class Spy:
                 frames[where] = frame
         last_s = self.sightings[-1].at_s if self.sightings else 0.0
         moved = [
-            make_counter("local", _describe(where, frames[where]), seen, frames[where])
+            make_counter("local", _describe(where, frames[where]), seen, frames[where], where.tid)
             for where, seen in values.items()
             if len(seen) >= ENOUGH and seen[-1][0] == last_s and len({value for _, value in seen}) > 1
         ]

@@ -58,6 +58,10 @@ class Watched:
         self._spy = Spy(pid)
         self._lines_due_s = 0.0
 
+    def close(self) -> None:
+        for tally in self.tallies.values():
+            tally.close()
+
     def look_at_lines(self, at_s: float) -> None:
         """For those who look on: where its Python is on CPU, rarely, and without stopping it."""
         if self._spy.works and at_s >= self._lines_due_s:
@@ -78,7 +82,7 @@ class Watched:
             if pid in states:
                 self._take(tally, at_s, children[pid])
             elif pid != self.pid:
-                del self.tallies[pid]
+                self.tallies.pop(pid).close()
 
     def _take(self, tally: Tally, at_s: float, children: dict[int, ThreadState]) -> None:
         """A sample that does not come back in time is none: the kernel holds that process."""
@@ -150,6 +154,8 @@ class Watching:
             self._poll.register(self._news_fd, select.POLLIN)
 
     def close(self) -> None:
+        for one in self.targets.values():
+            one.close()
         for fd in (*self._by_fd, self._news_fd):
             if fd is not None:
                 os.close(fd)
