@@ -13,6 +13,7 @@ from typing import Literal
 from harness.diagnose.alive import AliveKind, decide
 from harness.diagnose.judge import list_runtimes
 from harness.diagnose.lastwords import innermost_user_frame
+from harness.diagnose.line import open_scene, tell_others
 from harness.diagnose.moving import choose_counter, name_counter
 from harness.diagnose.plumbing import shorten_function, symbol_of
 from harness.diagnose.scene import Finding, Scene
@@ -59,7 +60,7 @@ _MOST_FILES = 3
 
 def judge_look(look: Look, pid: int | None = None) -> Document:
     """About one target: `pid`, else the first one. Ranks in the same look are considered wherever they stand."""
-    scene = Scene(look, pid)
+    scene = open_scene(look, pid)
     target = scene.processes[0]
     if target.ended is not None or target.state == "Z":
         return _document(scene, _tell_gone(scene), "gone")
@@ -103,7 +104,7 @@ def _verdict(scene: Scene, kind: AliveKind, finding: Finding) -> Verdict:
         user_frame=innermost_user_frame(frames),
         context_frame=user_frame(main) if main and thread and not frames else None,
         signature=sign_stack(kind.name, thread.stack) if thread else None,
-        grounds=(*finding.grounds, *buffered),
+        grounds=(*finding.grounds, *_others(scene, kind), *buffered),
         against=finding.against,
         upstream=(),
         remedies=tuple(
@@ -248,6 +249,13 @@ def _written_elsewhere(process: LivingProcess) -> list[Counter]:
     standard = {output.path for output in process.outputs}
     files = (counter for counter in process.counters if counter.kind == "file")
     return [file for file in files if file.name not in standard and not file.name.endswith(" (deleted)")]
+
+
+def _others(scene: Scene, kind: AliveKind) -> list[Ground]:
+    """What moves beside the line of work."""
+    if kind.name == "progressing":
+        return []
+    return [Ground(fact, f"{scene.look.samples} samples") for fact in tell_others(scene)]
 
 
 # What it printed, and what it did not

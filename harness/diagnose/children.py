@@ -45,12 +45,14 @@ HELPER = re.compile(r"multiprocessing\.(?:resource_tracker|forkserver|semaphore_
 
 
 class Link(NamedTuple):
-    """`process` waits for `child`. `for_result`: for an answer it needs, not for its end or its output."""
+    """`process` waits for `child`, one of those `at_work`. `for_result`: for an answer it needs, not for its end or its
+    output."""
 
     process: LivingProcess
     thread: LivingThread
     child: LivingProcess | None
     for_result: bool
+    at_work: tuple[LivingProcess, ...] = ()
 
 
 def find_blocked_child(scene: Scene) -> Finding | None:
@@ -75,17 +77,29 @@ def follow_chain(scene: Scene, process: LivingProcess) -> list[Link]:
 
 
 def _link(scene: Scene, process: LivingProcess) -> Link | None:
-    children = [child for child in scene.children(process) if not HELPER.search(" ".join(child.argv))]
-    living = [child for child in children if child.state != "Z" and child.ended is None]
-    for thread in _waiters(scene, process) if children else ():
-        wait = thread.wait
-        peers = [child for child in living if wait and child.pid in wait.peer_pids]
-        files = [frame.file for frame in _frames_above_user(thread)]
-        ends = any(_END_FILES.search(file) for file in files) or bool(wait and _END_CALLS.fullmatch(wait.syscall or ""))
-        result = not ends and _needs_result(process, files)
-        if ends or result or (peers and wait and READS.fullmatch(wait.syscall or "")):
-            return Link(process, thread, _pick(process, peers or living), result)
+    links = (link_of(scene, process, thread) for thread in _waiters(scene, process))
+    return next((link for link in links if link is not None), None)
+
+
+def link_of(scene: Scene, process: LivingProcess, thread: LivingThread) -> Link | None:
+    """Of one of its threads."""
+    wait, living = thread.wait, list_workers(scene, process)
+    if not living and not _zombies(scene, process):
+        return None
+    peers = [child for child in living if wait and child.pid in wait.peer_pids]
+    files = [frame.file for frame in _frames_above_user(thread)]
+    ends = any(_END_FILES.search(file) for file in files) or bool(wait and _END_CALLS.fullmatch(wait.syscall or ""))
+    result = not ends and _needs_result(process, files)
+    if ends or result or (peers and wait and READS.fullmatch(wait.syscall or "")):
+        at_work = _at_work(process, peers or living)
+        return Link(process, thread, _pick(at_work), result, at_work)
     return None
+
+
+def list_workers(scene: Scene, process: LivingProcess) -> list[LivingProcess]:
+    """Its living children, without the helpers of multiprocessing."""
+    children = [child for child in scene.children(process) if not HELPER.search(" ".join(child.argv))]
+    return [child for child in children if child.state != "Z" and child.ended is None]
 
 
 def _waiters(scene: Scene, process: LivingProcess) -> list[LivingThread]:
@@ -118,10 +132,14 @@ def _needs_result(process: LivingProcess, files: list[str]) -> bool:
     return bool(found)
 
 
-def _pick(parent: LivingProcess, children: list[LivingProcess]) -> LivingProcess | None:
-    """The one at work: whoever waits for a task keeps nobody waiting. One that stands still before one that changes."""
-    working = [child for child in children if not is_idle_worker(child) and not _listens_to(child, parent)]
-    return min(working, key=lambda child: any(thread.changed for thread in child.threads), default=None)
+def _at_work(parent: LivingProcess, children: list[LivingProcess]) -> tuple[LivingProcess, ...]:
+    """Whoever waits for a task keeps nobody waiting."""
+    return tuple(child for child in children if not is_idle_worker(child) and not _listens_to(child, parent))
+
+
+def _pick(at_work: tuple[LivingProcess, ...]) -> LivingProcess | None:
+    """One that stands still before one that changes."""
+    return min(at_work, key=lambda child: any(thread.changed for thread in child.threads), default=None)
 
 
 def _listens_to(child: LivingProcess, parent: LivingProcess) -> bool:
@@ -132,9 +150,13 @@ def _listens_to(child: LivingProcess, parent: LivingProcess) -> bool:
 
 
 def is_idle_worker(process: LivingProcess) -> bool:
-    """Its loop waits for the next task: between the loop and the wait there is nothing but plumbing."""
     main = main_thread(process)
-    for frame in python_frames(main) if main else ():
+    return main is not None and awaits_task(main)
+
+
+def awaits_task(thread: LivingThread) -> bool:
+    """Its loop waits for the next task: between the loop and the wait there is nothing but plumbing."""
+    for frame in python_frames(thread):
         if WORKER_LOOP.search(f"{frame.file}:{frame.function}"):
             return True
         if not _WORKER_PLUMBING.search(frame.file):

@@ -13,6 +13,7 @@ import msgspec
 from harness.diagnose.alive import decide
 from harness.diagnose.alive_document import judge_look
 from harness.diagnose.children import HELPER, WORKER_LOOP, is_idle_worker
+from harness.diagnose.line import list_others, open_scene
 from harness.diagnose.moving import tell_rate
 from harness.diagnose.scene import Scene
 from harness.diagnose.tree import Stack, collect_stacks, find_outlier, merge
@@ -27,7 +28,7 @@ _MOST_RISING = 8
 
 def judge_living(look: Look, pid: int | None = None) -> Document:
     """About one target: `pid`, else the first one."""
-    document, scene = judge_look(look, pid), Scene(look, pid)
+    document, scene = judge_look(look, pid), open_scene(look, pid)
     target = msgspec.structs.replace(document.target, rank=scene.processes[0].rank)
     living = _describe(scene, document.verdict) if document.outcome.state == "alive" else None
     return msgspec.structs.replace(document, target=target, living=living)
@@ -45,7 +46,7 @@ def _describe(scene: Scene, verdict: Verdict) -> Living:
         rising=tuple(
             f"{counter.name}: {counter.values[0]} → {counter.values[-1]}, {tell_rate(counter)}"
             + (f" (process {process.pid})" if process is not target else "")
-            for process, counter in scene.rising[:_MOST_RISING]
+            for process, counter in [*scene.rising, *list_others(scene)][:_MOST_RISING]
             if counter.name not in told
         ),
         unflushed=tuple(
@@ -103,7 +104,7 @@ def find_odd_one(looks: Sequence[Look], processes: Sequence[LivingProcess]) -> O
 
 def _kind_of(looks: Sequence[Look], host: str | None, pid: int) -> str:
     look = next(look for look in looks if look.host == host)
-    return decide(Scene(look, pid))[0].name
+    return decide(open_scene(look, pid))[0].name
 
 
 def _find_peers(looks: Sequence[Look], processes: list[LivingProcess]) -> list[LivingProcess]:

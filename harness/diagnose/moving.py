@@ -68,22 +68,35 @@ def find_progress(scene: Scene) -> Finding | None:
     if best is None:
         return None
     process, counter = best
-    thread = _busiest(process)
+    thread = _find_mover(scene, process, counter)
     grounds = [_tell_counter(owner, other) for owner, other in _list_rising(scene, counter)]
     output = [other for _, other in scene.rising if other.kind in _OUTPUTS]
     estimate = next((told for other in output if (told := estimate_next(other, scene.looked_s))), None)
     if estimate:
         grounds.append(Ground(estimate, f"{scene.look.samples} samples"))
-    local = counter.kind == "local"
-    against = ("a counter in memory rises in an endless loop as well",) if local else ()
+    doubted = any(counter is other for other in scene.doubted)
+    against = ["a counter in memory rises in an endless loop as well"] if counter.kind == "local" else []
+    against += ["another thread or process may have moved it than the one that is waited for"] if doubted else []
     detail = f"{name_counter(counter)} rises, {tell_rate(counter)}"
-    status: Status = "supported" if local else "established"
-    return Finding(status, process, thread, detail, tuple(grounds), against)
+    status: Status = "supported" if counter.kind == "local" or doubted else "established"
+    return Finding(status, process, thread, detail, tuple(grounds), tuple(against))
 
 
 def choose_counter(scene: Scene) -> tuple[LivingProcess, Counter] | None:
     """Of several locals that rise, the one furthest out: the outer loop's."""
-    return min(scene.rising, key=lambda item: (_COUNTERS.index(item[1].kind), -_depth(*item)), default=None)
+
+    def rank(item: tuple[LivingProcess, Counter]) -> tuple[bool, int, int]:
+        doubted = any(item[1] is other for other in scene.doubted)
+        return doubted, _COUNTERS.index(item[1].kind), -_depth(*item)
+
+    return min(scene.rising, key=rank, default=None)
+
+
+def _find_mover(scene: Scene, process: LivingProcess, counter: Counter) -> LivingThread | None:
+    """The thread that moved it; where that is not known, the last of the process on the line."""
+    mover = next((thread for thread in process.threads if thread.tid == counter.tid), None)
+    on_line = [step.thread for step in scene.line if step.process is process]
+    return mover or (on_line[-1] if on_line else _busiest(process))
 
 
 def _depth(process: LivingProcess, counter: Counter) -> int:

@@ -33,8 +33,26 @@ class Finding(NamedTuple):
     ends_itself: bool = False
 
 
+class Step(NamedTuple):
+    """One thread of the line of work; `thread` null: the process as a whole. `why`: what the step before waits for.
+
+    `proven`: that one waits for this one is shown; else it is one of those that it can wait for. `launches`: it waits
+    for the end of the processes that come after it, and does nothing else.
+    """
+
+    process: LivingProcess
+    thread: LivingThread | None
+    why: str
+    proven: bool = True
+    launches: bool = False
+
+
 class Scene:
-    """The look from one target: that process first, then those below it; `everybody` are all that were looked at."""
+    """The look from one target: that process first, then those below it; `everybody` are all that were looked at.
+
+    `stirring`: whatever rises. Of it `rising` is what the `line` of work moves: the target's main thread, and whom it
+    is shown to wait for (filled in by `line`). `doubted`: of that what others may have moved.
+    """
 
     def __init__(self, look: Look, pid: int | None = None) -> None:
         self.look = look
@@ -42,9 +60,12 @@ class Scene:
         self.everybody = look.processes
         roots = [pid] if pid is not None else list(look.targets)
         self.processes = tuple(self._below(roots))
-        self.rising = [
+        self.stirring = [
             (process, counter) for process in self.processes for counter in process.counters if moves(counter)
         ]
+        self.line: tuple[Step, ...] = ()
+        self.rising: list[tuple[LivingProcess, Counter]] = []
+        self.doubted: list[Counter] = []
 
     def _below(self, pids: Iterable[int]) -> Iterable[LivingProcess]:
         waiting, seen = list(pids), set()

@@ -523,8 +523,9 @@ def test_a_dead_child_that_nobody_collects() -> None:
     main = thread(100, line("read_answer", 37), wait=Wait("read", fd=3, target="pipe:[9]", peer_pids=(100,)))
     found = judge(process(main), process(pid=101, ppid=100, state="Z", role="child"))
     assert found.verdict.kind == "blocked-child" and "zombie" in words(found)
+    asks = thread(100, line("read_answer", 37), wait=Wait("read", fd=3, target="pipe:[9]", peer_pids=(100, 101)))
     alive = (
-        process(main, children=(101,)),
+        process(asks, children=(101,)),
         process(thread(101, line("answer", 33), wait=NANOSLEEP), ppid=100, counters=(WORKS,)),
     )
     assert judge(*alive).verdict.kind == "progressing"

@@ -36,7 +36,9 @@ class ThreadBytes:
         if total != self._total:
             self._read_threads(total)
         gone = self._ended(total)
-        return {**self._threads, None: gone}
+        found: dict[int | None, Bytes] = {None: gone}
+        found.update(self._threads)
+        return found
 
     def _read_threads(self, total: Bytes) -> None:
         first = self._total is None

@@ -1,0 +1,217 @@
+"""Which threads are the line of work of a target, and what of all that rises did they move?
+
+The line starts at the main thread and goes on to whom it is shown to wait for: a thread that it joins, the workers of
+its pool, a child, the ranks below a launcher. A heartbeat, a metrics thread or a launcher's own traffic is not on it.
+Pure; what a standstill means is decided in `alive`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from harness.diagnose.children import awaits_task, link_of, list_workers
+from harness.diagnose.scene import Scene, Step
+from harness.diagnose.wait_advice import is_sleeping
+from harness.diagnose.waiting import (
+    find_holders,
+    joins_thread,
+    lock_wanted,
+    main_thread,
+    name_thread,
+    owner_wanted,
+    python_frames,
+    tell_native,
+    waits_for_import,
+)
+from harness.evidence.alive import Counter, LivingProcess, LivingThread, Look
+
+_FUTURES = re.compile(r"/concurrent/futures/|/asyncio/(?:base_events|runners)\.py$")
+_FUTURE_WORKER = re.compile(r"/concurrent/futures/thread\.py$")
+_POOL = re.compile(r"/multiprocessing/pool\.py$")
+_LAUNCHERS = re.compile(r"/(?:xdist|execnet|gunicorn|ray|jupyter_client|jupyter_server|torch/distributed)/")
+_POLLS = re.compile(r"(?:clock_)?nanosleep|pause|rt_sig\w+")
+_READ = "bytes read"
+# Whoever of the process has moved it, the process says it for all of them.
+_OF_ALL = ("beat", "child", "device")
+_MOST_OTHERS = 3
+
+
+def open_scene(look: Look, pid: int | None = None) -> Scene:
+    """The scene with its line of work, and with what that moves."""
+    scene = Scene(look, pid)
+    scene.line = follow_line(scene)
+    for process, counter in scene.stirring:
+        credit = _credit(scene, process, counter)
+        if credit is not None:
+            scene.rising.append((process, counter))
+            scene.doubted += [] if credit else [counter]
+    return scene
+
+
+# Who is on it
+
+
+def follow_line(scene: Scene) -> tuple[Step, ...]:
+    """From the main thread on, breadth first."""
+    target = scene.processes[0]
+    waiting, line = [Step(target, main_thread(target), "the target")], list[Step]()
+    while waiting:
+        step = waiting.pop(0)
+        if any((step.process, step.thread) == (other.process, other.thread) for other in line):
+            continue
+        after = list(_list_awaited(scene, step)) if step.thread else []
+        launches = any(other.process is not step.process and other.launches for other in after)
+        line.append(step._replace(launches=launches))
+        waiting += [other._replace(proven=other.proven and step.proven, launches=False) for other in after]
+    return tuple(line)
+
+
+def _list_awaited(scene: Scene, step: Step) -> Iterator[Step]:
+    """Whom it waits for. `launches` of what is yielded: the waiting one waits for its end."""
+    process, thread = step.process, step.thread
+    if thread is None or scene.is_busy(thread):
+        return
+    threads = list(_awaited_threads(process, thread))
+    yield from threads
+    link = link_of(scene, process, thread)
+    if link is not None:
+        for child in link.at_work:
+            why = f"{'the answer' if link.for_result else 'the end or the output'} of process {child.pid}"
+            yield Step(child, main_thread(child), why, launches=not link.for_result and _is_python(child))
+    elif not threads and _polls(thread):
+        for child in filter(_is_python, list_workers(scene, process)):
+            yield Step(child, main_thread(child), f"process {child.pid}, as it looks", proven=False, launches=True)
+
+
+def _is_python(process: LivingProcess) -> bool:
+    return process.python is not None
+
+
+def _polls(thread: LivingThread) -> bool:
+    """It sleeps again and again, or stands in a launcher: it looks after its children now and then."""
+    sleeps = thread.wait is not None and _POLLS.fullmatch(thread.wait.syscall or "") and not is_sleeping(thread)
+    return bool(sleeps) or any(_LAUNCHERS.search(frame.file) for frame in python_frames(thread))
+
+
+def _awaited_threads(process: LivingProcess, thread: LivingThread) -> Iterator[Step]:
+    others = [other for other in process.threads if other is not thread and python_frames(other)]
+    if joins_thread(thread) or is_exiting(thread):
+        yield from _joined(process, thread, others)
+    elif waits_for_import(thread):
+        owner = owner_wanted(thread, "import")
+        yield from (Step(process, other, "the import of a module") for other in others if other.tid == owner)
+    elif lock := lock_wanted(thread):
+        for holder in find_holders(process, lock):
+            if holder.thread is not None and holder.thread is not thread:
+                yield Step(process, holder.thread, lock.expression, proven=not holder.inferred)
+    else:
+        workers = _list_pool(thread, others)
+        yield from (Step(process, one, "a task of its pool", proven=len(workers) == 1) for one in workers)
+
+
+def is_exiting(thread: LivingThread) -> bool:
+    """The program has ended: the interpreter waits for the threads that are not daemons."""
+    frames = python_frames(thread)[:3]
+    return any(frame.file.endswith("/threading.py") and frame.function == "_shutdown" for frame in frames)
+
+
+def _joined(process: LivingProcess, thread: LivingThread, others: list[LivingThread]) -> Iterator[Step]:
+    """By the owner that was read, else the only other one. At exit any that is there may be the one."""
+    owner = owner_wanted(thread, "join")
+    named = [other for other in others if other.tid == owner]
+    if owner is None:
+        named = others if len(others) == 1 or is_exiting(thread) else []
+    for other in named:
+        yield Step(process, other, f"the end of {name_thread(process, other)}", proven=len(named) == 1)
+
+
+def _list_pool(thread: LivingThread, others: list[LivingThread]) -> list[LivingThread]:
+    """The threads at work in pools of the kind that it waits for."""
+    files = [frame.file for frame in python_frames(thread)]
+    if any(_FUTURES.search(file) for file in files):
+        return [other for other in others if _runs(other, _FUTURE_WORKER, "run")]
+    if any(_POOL.search(file) for file in files):
+        return [other for other in others if _runs(other, _POOL, "worker") and not awaits_task(other)]
+    return []
+
+
+def _runs(thread: LivingThread, file: re.Pattern[str], function: str) -> bool:
+    return any(frame.function == function and file.search(frame.file) for frame in python_frames(thread))
+
+
+# What it moves
+
+
+def _credit(scene: Scene, process: LivingProcess, counter: Counter) -> bool | None:
+    """Whether it is proven to be the line's; null: it is not credited."""
+    steps = [step for step in scene.line if step.process is process]
+    if not steps or counter.kind == "ended" or (counter.kind, counter.name) == ("io", _READ):
+        return None
+    proven = any(step.proven for step in steps)
+    if counter.kind in _OF_ALL:
+        return proven
+    if any(step.launches for step in steps):
+        return None
+    if process.python is None or any(step.thread is None for step in steps):
+        return proven
+    own = [step for step in steps if step.thread and step.thread.tid == counter.tid]
+    if own:
+        return any(step.proven for step in own)
+    return _credit_unknown(scene, process, counter, steps, proven)
+
+
+def _credit_unknown(
+    scene: Scene, process: LivingProcess, counter: Counter, steps: list[Step], proven: bool
+) -> bool | None:
+    """What no thread of the line is seen to move: by whom is not known, or a thread without Python did."""
+    mover = next((thread for thread in process.threads if thread.tid == counter.tid), None)
+    if counter.tid is not None and mover is not None and python_frames(mover):
+        return None
+    on_line = [step.thread for step in steps if step.thread]
+    if mover is not None:
+        in_library = any(tell_native(thread) and python_frames(thread) for thread in on_line)
+        return False if in_library else None
+    if all(thread in on_line for thread in process.threads if python_frames(thread)):
+        return proven
+    return None if all(map(scene.stands_still, on_line)) else False
+
+
+# What others move
+
+
+def list_others(scene: Scene) -> list[tuple[LivingProcess, Counter]]:
+    """What rises, and is not the line's."""
+    return [item for item in scene.stirring if not any(item[1] is counter for _, counter in scene.rising)]
+
+
+def tell_others(scene: Scene) -> list[str]:
+    """ "thread stats moves (bytes written +120), beside the line of work" """
+    told: dict[str, list[str]] = {}
+    for process, counter in list_others(scene):
+        risen = counter.values[-1] - counter.values[0]
+        told.setdefault(_name_mover(scene, process, counter), []).append(f"{counter.name} +{risen:,}")
+    return [
+        f"{who} moves ({', '.join(what[:_MOST_OTHERS])}): no progress of what is waited for"
+        for who, what in told.items()
+    ]
+
+
+def _name_mover(scene: Scene, process: LivingProcess, counter: Counter) -> str:
+    thread = next((thread for thread in process.threads if thread.tid == counter.tid), None)
+    whose = f" of process {process.pid}" if process is not scene.processes[0] else ""
+    if thread is None:
+        return f"process {process.pid}"
+    return f"{'thread ' * (thread.tid != process.pid)}{name_thread(process, thread)}{whose}"
+
+
+def tell_line(scene: Scene) -> str | None:
+    """ "MainThread → Thread-1 (bg)": the threads of the first process on the line, where there are several."""
+    first = scene.line[0].process
+    names = [name_thread(first, step.thread) for step in scene.line if step.process is first and step.thread]
+    return " → ".join(names) if len(names) > 1 else None
+
+
+def last_thread(scene: Scene) -> tuple[LivingProcess, LivingThread | None]:
+    step = scene.line[-1]
+    return step.process, step.thread
