@@ -37,7 +37,7 @@ class ThreadBytes:
             self._read_threads(total)
         gone = self._ended(total)
         found: dict[int | None, Bytes] = {None: gone}
-        found.update(self._threads)
+        found.update(self._threads.items())
         return found
 
     def _read_threads(self, total: Bytes) -> None:
