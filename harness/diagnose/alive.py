@@ -47,7 +47,7 @@ class AliveKind(NamedTuple):
 _ONE_ORDER = Remedy(
     "Take the locks in one order everywhere, and with `with`, so that an exception lets go of them.",
     True,
-    "a ring of waiting threads, or a lock whose owner has ended, does not come undone",
+    "a ring of waiting threads, or a wait that nobody is left to end, does not come undone",
 )
 _START_FRESH = Remedy(
     'Start workers with multiprocessing.get_context("spawn") or "forkserver", or fork before threads and torch start.',
@@ -80,8 +80,8 @@ ALIVE: tuple[AliveKind, ...] = (
     ),
     AliveKind(
         "deadlock-lock",
-        "threads wait for each other's locks in a ring, or for one that nobody is left to release",
-        "Deadlock: {detail}{where}",
+        "threads wait for each other in a ring, or all of them wait and nobody is left who could wake one",
+        "Deadlock{who}: {detail}",
         find_lock_deadlock,
         (_ONE_ORDER,),
         next=None,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from harness.diagnose.abandoned import tell_chances
 from harness.diagnose.children import follow_chain
 from harness.diagnose.plumbing import is_interpreter, is_plumbing, plain_function
 from harness.diagnose.scene import Finding, Scene, moves, stack_of
@@ -275,9 +276,13 @@ def find_waiting(scene: Scene) -> Finding | None:
     native = tell_native(thread) if holder else None
     detail = f"{gil}asleep in {native + ', called from ' if native else ''}{tell_place(thread)}{wait}"
     count = len(process.threads)
-    asleep = f"{'all ' + str(count) + ' threads are' if count > 1 else 'its one thread is'} asleep, no ring of locks"
-    still = Ground(f"{asleep}, {_tell_still(process)} in {scene.looked_s:.0f} s", "stacks")
-    grounds = (still, *_moving_locals(process), *_gil_grounds(process))
+    asleep = f"{'all ' + str(count) + ' threads are' if count > 1 else 'its one thread is'} asleep"
+    grounds = (
+        Ground(f"{asleep}, {_tell_still(process)} in {scene.looked_s:.0f} s", "stacks"),
+        *(Ground(fact, f"threads of {process.pid}") for fact in tell_chances(scene, process, thread)),
+        *_moving_locals(process),
+        *_gil_grounds(process),
+    )
     return Finding("supported", process, thread, detail, grounds, ends_itself=is_sleeping(thread))
 
 

@@ -28,6 +28,10 @@ from harness.evidence.crash import CrashFrame
 # CPython waits for a lock without a limit in sem_wait, with one in these.
 _TIMED = re.compile(r"_*(?:new_)?sem_(?:clock|timed)wait\w*|_*pthread_cond_(?:clock|timed)wait\w*")
 _GIL = re.compile(r"take_gil|_?PyEval_(?:RestoreThread|AcquireThread)|_PyThreadState_Attach")
+# To wait for a thread's end the C library shares its futex with the kernel, which wakes it.
+_THREAD_END = re.compile(r"_*pthread_(?:join|timedjoin_np|clockjoin_np|(?:clock|timed)join_ex)")
+_FUTEX_PRIVATE = 0x80
+_SHARED = "shared with other processes"
 _ALLOCATOR = re.compile(
     r"malloc|free|realloc|calloc|posix_memalign|_int_(?:malloc|free)|arena_get\w*|tcache_init|malloc_consolidate"
 )
@@ -133,12 +137,31 @@ def _has_function(thread: LivingThread, pattern: re.Pattern[str]) -> bool:
 
 
 def is_timed(thread: LivingThread) -> bool:
-    """It will wake up by itself."""
-    return _has_function(thread, _TIMED)
+    """It will wake up by itself: the call says so; where it could not be seen, the C function."""
+    told = _has_timeout(thread.wait)
+    return _has_function(thread, _TIMED) if told is None else told
+
+
+def _has_timeout(wait: Wait | None) -> bool | None:
+    """man 2 futex; futex_wait(address, value, mask, flags, timeout, clock). Null: it is another call, or not seen."""
+    at = {"futex": 3, "futex_wait": 4}.get((wait and wait.syscall) or "")
+    if wait is None or at is None or len(wait.arguments) <= at:
+        return None
+    return int(wait.arguments[at], 16) != 0
+
+
+def sleeps_for_own(thread: LivingThread) -> bool:
+    """In a futex that only a thread of the same process can wake, and without a timeout."""
+    if _has_timeout(thread.wait) is not False or thread.wait is None:
+        return False
+    at = 1 if thread.wait.syscall == "futex" else 3
+    private = int(thread.wait.arguments[at], 16) & _FUTEX_PRIVATE
+    return bool(private) or (_has_function(thread, _THREAD_END) and _SHARED not in (thread.wait.target or ""))
 
 
 def wants_gil(thread: LivingThread) -> bool:
-    return _has_function(thread, _GIL) and not thread.holds_gil
+    asked = any(lock.waiting and lock.kind == "gil" for lock in thread.locks)
+    return (asked or _has_function(thread, _GIL)) and not thread.holds_gil
 
 
 def waits_for_thread(thread: LivingThread) -> bool:
@@ -182,6 +205,11 @@ def lock_wanted(thread: LivingThread) -> HeldLock | None:
     if waits_for_thread(thread) or is_timed(thread) or (frames and "/multiprocessing/" in frames[0].file):
         return None
     return next((lock for lock in thread.locks if lock.waiting and lock.kind in ("lock", "rlock")), None)
+
+
+def mutex_wanted(thread: LivingThread) -> HeldLock | None:
+    wanted = next((lock for lock in thread.locks if lock.waiting and lock.kind == "mutex"), None)
+    return None if wanted is None or is_timed(thread) else wanted
 
 
 def find_holders(process: LivingProcess, wanted: HeldLock) -> list[Holder]:
@@ -286,6 +314,14 @@ def tell_target(wait: Wait) -> str:
     verb = "held by" if FILE_LOCKS.fullmatch(wait.syscall or "") else "at its other end"
     peers = "" if named else f", {verb} process {name_some([str(pid) for pid in wait.peer_pids], 4)}"
     return f"{cut_items(wait.target, _LONGEST_TARGET)}{peers} ({call})"
+
+
+def tell_wanted(thread: LivingThread) -> str | None:
+    """ "in jobs.get()", "for cache_lock" """
+    wanted = next((lock.expression for lock in thread.locks if lock.waiting), None)
+    if wanted is None:
+        return None
+    return f"in {wanted}" if wanted.endswith(")") or "(" in wanted else f"for {wanted}"
 
 
 def tell_lock(process: LivingProcess, lock: HeldLock) -> str:

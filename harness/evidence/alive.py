@@ -35,8 +35,9 @@ class Wait(Struct, frozen=True):
     until_s: float | None = None
 
 
-# import: a module's import lock; condition: also an event, a barrier, a semaphore; gil: the interpreter's own.
-LockKind = Literal["lock", "rlock", "condition", "queue", "join", "import", "gil"]
+# import: a module's import lock; condition: also an event, a barrier, a semaphore; gil: the interpreter's own; mutex:
+# of the C library, which names its owner and has no line.
+LockKind = Literal["lock", "rlock", "condition", "queue", "join", "import", "gil", "mutex"]
 
 
 class HeldLock(Struct, frozen=True):
@@ -44,6 +45,7 @@ class HeldLock(Struct, frozen=True):
 
     `owner_tid`: who must act before it can go on: the lock's owner, the thread that is joined. `owner_alive` false: the
     lock names an owner, and no such thread lives. Holding is inferred from the source unless `address` is known.
+    `by_with`: a with statement has taken it, and releases it.
     """
 
     expression: str
@@ -55,6 +57,17 @@ class HeldLock(Struct, frozen=True):
     owner_tid: int | None = None
     kind: LockKind = "lock"
     owner_alive: bool | None = None
+    by_with: bool = False
+
+
+class Rest(Struct, frozen=True):
+    """`together`: all threads were seen in their waits at one and the same moment, for none has run meanwhile.
+
+    `handled_signals`: those with a handler that could let a thread go on; null: could not be read.
+    """
+
+    together: bool
+    handled_signals: tuple[str, ...] | None = None
 
 
 class LivingThread(Struct, frozen=True):
@@ -160,6 +173,7 @@ class LivingProcess(Struct, frozen=True):
     host: str | None = None
     interrupted: tuple[str, ...] = ()
     tasks: Tasks | None = None
+    rest: Rest | None = None
 
 
 class Look(Struct, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.diagnose.alive_document import judge_look
 from harness.diagnose.verdict import Document
-from harness.evidence.alive import Counter, HeldLock, HotSpot, LivingProcess, LivingThread, Look, Output, Wait
+from harness.evidence.alive import Counter, HeldLock, HotSpot, LivingProcess, LivingThread, Look, Output, Rest, Wait
 from harness.evidence.crash import CrashFrame
 from harness.evidence.openmp import Census, Place, Runtime
 from harness.evidence.unflushed import Unflushed
@@ -25,7 +25,10 @@ JOIN = (
     python("_wait_for_tstate_lock", f"{STDLIB}/threading.py", 1132),
     python("join", f"{STDLIB}/threading.py", 1112),
 )
-FUTEX = Wait("futex", target="lock word 0x7f00")
+FUTEX = Wait("futex", ("0x7f00", "0x189", "0x0", "0x0", "0x0", "0xffffffff"), target="lock word 0x7f00")
+FUTEX_TIMED = Wait("futex", ("0x7f00", "0x189", "0x0", "0x7ffc", "0x0", "0xffffffff"), target="lock word 0x7f00")
+FUTEX_SHARED = Wait("futex", ("0x7f00", "0x109", "0x0", "0x0", "0x0", "0xffffffff"), target="lock word 0x7f00")
+ASLEEP = Rest(together=True, handled_signals=())  # of a process that nothing outside can wake
 
 
 def line(function: str, number: int, file: str = "/job/train.py") -> CrashFrame:

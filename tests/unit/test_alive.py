@@ -9,13 +9,16 @@ from harness.diagnose.alive_document import judge_look
 from harness.diagnose.moving import estimate_next
 from harness.diagnose.verdict import Document
 from harness.diagnose.waiting import describe_threads
-from harness.evidence.alive import Counter, LivingProcess, LivingThread, Wait
+from harness.evidence.alive import Counter, LivingProcess, LivingThread, Rest, Wait
 from harness.evidence.crash import CrashFrame
 from harness.evidence.gap import Gap
 from tests.unit.crashes import LIBC, PYTHON, native, python
 from tests.unit.looks import (
+    ASLEEP,
     CONDITION,
     EVALUATE,
+    FUTEX_SHARED,
+    FUTEX_TIMED,
     GOMP,
     JOIN,
     SEM_TIMED,
@@ -278,15 +281,25 @@ def test_locks_that_are_only_passing_or_timed_are_no_ring() -> None:
     ring = two_in_a_ring(a="0x7f01", b="0x7f02")
     moving = [thread(t.tid, *t.stack, locks=t.locks, changed=True) for t in ring.threads]
     assert judge(process(*moving)).verdict.kind == "waiting"
-    timed = [thread(t.tid, *SEM_TIMED, t.stack[-1], locks=t.locks) for t in ring.threads]
+    timed = [thread(t.tid, *SEM_TIMED, t.stack[-1], locks=t.locks, wait=None) for t in ring.threads]
     assert judge(process(*timed)).verdict.kind == "waiting"
+    first, second = ring.threads
+    nameless = thread(second.tid, second.stack[-1], locks=second.locks, wait=FUTEX_TIMED)
+    assert judge(process(first, nameless)).verdict.kind == "waiting"
 
 
 def test_a_plain_lock_taken_twice_by_one_thread() -> None:
-    locks = (held("lock", "outer", 5, address="0x1"), wanted("lock", "inner", 9, address="0x1"))
+    locks = (held("lock", "outer", 5, by_with=True), wanted("lock", "inner", 9, address="0x1"))
     other = thread(101, line("sleep_long", 3), wait=NANOSLEEP)
-    found = judge(process(thread(100, *SEM_WAIT, line("inner", 9), line("outer", 6), locks=locks), other))
-    assert kind(found) == ("deadlock-lock", "established") and "holds itself" in found.verdict.headline
+    stack = *SEM_WAIT, line("inner", 9), line("outer", 6)
+    found = judge(process(thread(100, *stack, locks=locks), other))
+    assert kind(found) == ("deadlock-lock", "supported") and "holds itself" in found.verdict.headline
+    asked = (held("lock", "outer", 5), locks[1])
+    assert (
+        judge(process(thread(100, *stack, locks=asked), other)).verdict.kind == "waiting"
+    )  # who sleeps may release it
+    alone = judge(process(thread(100, *stack, locks=asked), rest=ASLEEP))
+    assert kind(alone) == ("deadlock-lock", "established") and "nobody is left" in words(alone)
 
 
 def test_a_module_that_joins_a_thread_that_imports_it() -> None:
@@ -318,36 +331,111 @@ def test_the_owner_of_the_lock_has_ended() -> None:
     assert kind(found) == ("deadlock-lock", "established")
 
 
-def test_conditions_are_not_locks() -> None:
-    event = wanted("ready", "wait_for_it", 45, kind="condition")
-    assert judge(process(thread(100, *SEM_WAIT, line("wait_for_it", 45), locks=(event,)))).verdict.kind == "waiting"
+def test_a_mutex_of_the_c_library_against_the_gil() -> None:
+    mutex = wanted("a mutex", "", 0, kind="mutex", owner_tid=101, address="0x7f00", owner_alive=True)
+    lock = native("__lll_lock_wait", LIBC), native("pthread_mutex_lock", LIBC)
+    main = thread(100, *lock, line("add_row", 9), locks=(mutex,), holds_gil=True)
+    gil = native("take_gil", PYTHON), native("PyEval_RestoreThread", PYTHON)
+    owner = thread(101, *gil, line("visit", 20), name="visitor", wait=FUTEX_TIMED)
+    found = judge(process(main, owner))
+    assert kind(found) == ("deadlock-lock", "established")
+    for word in ("a mutex, held by visitor", "the GIL, held by MainThread", "add_row (train.py:9)"):
+        assert word in found.verdict.headline
+    sleeper = thread(101, line("visit", 20), name="visitor", wait=NANOSLEEP)
+    assert judge(process(main, sleeper)).verdict.kind == "waiting"
 
 
-def test_a_plain_lock_and_nobody_left_to_release_it() -> None:
-    reader = thread(100, *SEM_WAIT, line("read_cache", 46), locks=(wanted("cache_lock", "read_cache", 46),))
-    blas = thread(101, native("blas_thread_server", f"{SITE}/numpy.libs/libopenblas.so"))
-    found = judge(process(reader, blas))
-    assert kind(found) == ("deadlock-lock", "supported") and "cache_lock" in words(found)
-    slow = thread(101, line("fill_cache_slowly", 40), name="filler", wait=NANOSLEEP)
-    assert judge(process(reader, slow)).verdict.kind == "waiting"
+def test_a_thread_without_python_may_be_in_a_ring() -> None:
+    main, other = (
+        thread(one, native("__lll_lock_wait", LIBC), locks=(wanted("a mutex", "", 0, kind="mutex", owner_tid=next_),))
+        for one, next_ in ((100, 101), (101, 100))
+    )
+    assert kind(judge(process(main, other))) == ("deadlock-lock", "established")
 
+
+# Nobody is left
 
 PUT = *CONDITION, python("put", f"{STDLIB}/queue.py", 140), line("feed", 47)
 GET = *CONDITION, python("get", f"{STDLIB}/queue.py", 171), line("take_job", 32)
+IN_GET = thread(100, *GET, locks=(wanted("jobs.get()", "take_job", 32, kind="queue"),))
+IN_EVENT = thread(
+    101, *CONDITION, line("work", 30), name="worker", locks=(wanted("done.wait()", "work", 30, kind="condition"),)
+)
+BLAS = thread(102, native("blas_thread_server", f"{SITE}/numpy.libs/libopenblas.so"))
 
 
-def test_put_into_a_full_queue_whose_consumer_is_dead() -> None:
-    found = judge(process(thread(100, *PUT)))
-    assert kind(found) == ("deadlock-lock", "supported")
-    assert "feed" in words(found) and "nobody is left" in found.verdict.headline
+def test_every_thread_waits_for_another_one() -> None:
+    found = judge(process(IN_GET, IN_EVENT, BLAS, rest=ASLEEP))
+    assert kind(found) == ("deadlock-lock", "established") and exit_code_of(found) == 10
+    for word in ("nobody is left", "MainThread waits in jobs.get() at take_job", "worker waits in done.wait() at work"):
+        assert word in found.verdict.headline
 
 
-def test_put_with_a_consumer_alive_and_get_for_ever_are_waiting() -> None:
-    consumer = thread(101, line("consume_slowly", 38), wait=NANOSLEEP)
-    assert judge(process(thread(100, *PUT), consumer)).verdict.kind == "waiting"
-    found = judge(process(thread(100, *GET)))
+@pytest.mark.parametrize("stack", [PUT, GET, (*SEM_WAIT, line("read_cache", 46)), JOIN])
+def test_one_thread_alone_in_a_wait_of_its_own(stack: tuple[CrashFrame, ...]) -> None:
+    found = judge(process(thread(100, *stack), rest=ASLEEP))
+    assert kind(found) == ("deadlock-lock", "established") and "nobody is left" in found.verdict.headline
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        thread(102, native("zoo_later", "/job/lib.so"), wait=NANOSLEEP),  # it may call back
+        thread(102, *CONDITION, line("poll_queue", 3), wait=FUTEX_TIMED),
+        thread(102, *SEM_WAIT, line("put_result", 3), wait=FUTEX_SHARED),  # another process has it, too
+        thread(102, line("serve", 3), wait=Wait("epoll_wait", ("0x3", "0x0", "0x0", "0xffffffff"))),
+        thread(102, line("wait", 3), wait=Wait(None)),
+        thread(102, *GET, changed=True),
+        busy(102, line("compute", 3)),
+    ],
+)
+def test_a_thread_that_may_act_is_somebody_left(other: LivingThread) -> None:
+    assert judge(process(IN_GET, IN_EVENT, other, rest=ASLEEP)).verdict.kind != "deadlock-lock"
+
+
+@pytest.mark.parametrize("rest", [None, Rest(False, ()), Rest(True, None), Rest(True, ("SIGALRM",))])
+def test_a_handler_of_a_signal_or_what_was_not_seen_is_no_proof(rest: Rest | None) -> None:
+    found = judge(process(IN_GET, IN_EVENT, rest=rest))
     assert found.verdict.kind == "waiting" and "take_job" in found.verdict.headline
-    assert judge(process(thread(100, *SEM_TIMED, *PUT[2:]))).verdict.kind == "waiting"
+    if rest is not None and rest.handled_signals:
+        assert "a handler of SIGALRM" in words(found)
+
+
+def test_a_wait_for_the_end_of_a_native_thread_is_one_of_the_process() -> None:
+    ending = native("__pthread_clockjoin_ex", LIBC), native("join_all", "/job/lib.so")
+    main = thread(100, *ending, line("stop", 5), wait=FUTEX_SHARED)
+    assert judge(process(main, IN_EVENT, rest=ASLEEP)).verdict.kind == "deadlock-lock"
+
+
+# A pool that waits for itself
+
+IN_POOL = (
+    *CONDITION,
+    python("result", f"{STDLIB}/concurrent/futures/_base.py", 451),
+    line("prepare", 33),
+    python("run", f"{STDLIB}/concurrent/futures/thread.py", 58),
+    python("_worker", f"{STDLIB}/concurrent/futures/thread.py", 83),
+)
+SLEEPS = thread(100, line("supervise", 38), wait=NANOSLEEP)
+
+
+def test_a_task_that_waits_for_its_own_pool() -> None:
+    found = judge(process(SLEEPS, thread(101, *IN_POOL, name="steps_0"), thread(102, *IN_POOL, name="steps_1")))
+    assert kind(found) == ("deadlock-lock", "supported")
+    assert "all 2 workers" in found.verdict.headline and "prepare (train.py:33)" in found.verdict.headline
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        thread(102, line("load", 3), *IN_POOL[-2:], name="steps_1", wait=NANOSLEEP),  # it may be the one
+        thread(102, *SEM_WAIT, IN_POOL[-1], name="steps_1"),  # idle: it would take the task
+        thread(102, line("load", 3), *IN_POOL[-2:], name="others_0", wait=NANOSLEEP),
+        thread(102, python("run_forever", f"{STDLIB}/asyncio/base_events.py", 607), wait=Wait("epoll_wait")),
+    ],
+)
+def test_somebody_else_may_fulfil_the_future(other: LivingThread) -> None:
+    assert judge(process(SLEEPS, thread(101, *IN_POOL, name="steps_0"), other)).verdict.kind == "waiting"
 
 
 # blocked-collective

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from harness.capture.alive.living import Stat, is_frozen, list_tids, read_stat
+from harness.capture.alive.rest import list_handled
 from harness.capture.alive.waits import Call, list_awaited, read_call
 
 _PROC = Path("/proc")
@@ -25,7 +25,6 @@ _SETLKW = (7, 38)  # F_SETLKW, F_OFD_SETLKW
 _LISTENS = 0x10000  # SO_ACCEPTCON, as /proc/net/unix has it
 _TCP_LISTEN = "0A"
 _POLLS = frozenset({"poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "epoll_pwait2"})
-_MOST_CLASSIC = 31
 _VFORK = ("vfork", "kernel_clone", "_do_fork", "do_fork")
 # What the main thread sleeps in.
 _ASLEEP = {
@@ -38,17 +37,6 @@ _ASLEEP = {
     **dict.fromkeys(("open", "openat", "openat2"), "opening a file"),
     "flock": "waits for a file lock",
 }
-# A handler of Python's own, of faulthandler's or of ours lets nobody go on.
-_LEAVES_ALONE = (
-    signal.SIGINT,
-    signal.SIGSEGV,
-    signal.SIGBUS,
-    signal.SIGFPE,
-    signal.SIGILL,
-    signal.SIGABRT,
-    signal.SIGTRAP,
-    signal.SIGSYS,
-)
 
 
 class Moment(NamedTuple):
@@ -92,7 +80,7 @@ def name_sleep(pid: int, proc: Path = _PROC) -> str:
     let one go on: nothing is left that could wake any of them."""
     calls = {tid: _read(pid, tid, proc) for tid in list_tids(pid, proc)[:_MOST_THREADS]}
     if calls and all(call is not None and _waits_for_own(call) for call in calls.values()):
-        return "idle" if _handles_signals(pid, proc) else "locked"
+        return "locked" if list_handled(pid, proc) == () else "idle"
     main = calls.get(pid)
     if main is None:
         return "idle"
@@ -113,17 +101,6 @@ def _waits_for_own(call: Call) -> bool:
     if call.name == "futex":
         return bool(call.arguments[1] & _PRIVATE) and not call.arguments[3]
     return call.name == "futex_wait" and bool(call.arguments[3] & _PRIVATE) and not call.arguments[4]
-
-
-def _handles_signals(pid: int, proc: Path) -> bool:
-    """Another signal than those that only end or report: an alarm, SIGTERM, SIGUSR1; also where it cannot be seen."""
-    try:
-        text = (proc / str(pid) / "status").read_text(errors="replace")
-    except OSError:
-        return True
-    caught = int((text.partition("SigCgt:")[2].split() or ["0"])[0], 16)
-    classic = (1 << _MOST_CLASSIC) - 1  # of the others glibc has two, and our library one, that let nobody go on
-    return bool(caught & classic & ~sum(1 << signo - 1 for signo in _LEAVES_ALONE))
 
 
 def _takes_connections(call: Call, proc: Path) -> bool:

@@ -9,7 +9,7 @@ what the source says.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from harness.capture.alive.gil import find_runtime_states
 from harness.capture.alive.lock_lines import Sources
 from harness.capture.alive.lock_objects import LockObject, read_lock_objects
+from harness.capture.alive.mutexes import find_mutexes
 from harness.evidence.alive import HeldLock, LockKind, Wait
 from harness.evidence.crash import CrashFrame, CrashThread
 
@@ -87,7 +88,17 @@ def find_locks(
     for tid, held in found.items():
         _identify(held, [one for one in awaited.values() if one.owner_tid == tid and one.kind in ("lock", "rlock")])
         held.extend([awaited[tid]] if tid in awaited else [])
+    for tid, lock in _list_unseen(pid, waits, wants_gil):
+        if not any(one.waiting for one in found.get(tid, ())):
+            found.setdefault(tid, []).append(lock)
     return {tid: tuple(held) for tid, held in found.items() if held}
+
+
+def _list_unseen(pid: int, waits: Mapping[int, Wait | None], wants_gil: set[int]) -> Iterator[tuple[int, HeldLock]]:
+    """What no line of Python tells: a mutex of the C library, the GIL that a thread without Python asks for."""
+    yield from find_mutexes(pid, waits).items()
+    for tid in wants_gil:
+        yield tid, HeldLock("the GIL", "", 0, "", waiting=True, kind="gil")
 
 
 def _find_standing(
@@ -187,7 +198,7 @@ def _list_held_in(frame: CrashFrame, inner: CrashFrame | None, sources: Sources)
     if inner is not None and _is_below(inner) and inner.function in _WAITING:
         released = _ask_source(sources, frame) or ""  # Condition.wait() lets its lock go
         found = [one for one in found if not released.startswith(f"{one.expression}.")]
-    return [HeldLock(one.expression, file, one.line, function, waiting=False) for one in found]
+    return [HeldLock(one.expression, file, one.line, function, waiting=False, by_with=one.by_with) for one in found]
 
 
 def _list_imports(pythons: Sequence[CrashFrame], sources: Sources, where: _Standing | None) -> list[HeldLock]:

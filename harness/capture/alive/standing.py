@@ -17,12 +17,13 @@ from harness.capture.alive.counting import Tally
 from harness.capture.alive.living import read_in_time
 from harness.capture.alive.lock_lines import Sources
 from harness.capture.alive.locks import find_locks
+from harness.capture.alive.rest import read_rest
 from harness.capture.alive.spying import Spy
 from harness.capture.alive.stopwatch import Stopwatch
 from harness.capture.alive.waits import read_place, read_wait
 from harness.capture.gdb_stacks import GDB, INSTALL, find_gdb
 from harness.capture.stacks import LADDER, has_pystack, take_stacks
-from harness.evidence.alive import HeldLock, HotSpot, LivingThread, ThreadState, Wait
+from harness.evidence.alive import HeldLock, HotSpot, LivingThread, Rest, ThreadState, Wait
 from harness.evidence.crash import CrashFrame, CrashThread, ToolRun
 from harness.evidence.gap import Gap
 
@@ -43,6 +44,7 @@ class Standing:
         self.took_s = 0.0
         self.gap: Gap | None = None
         self._places: dict[int, str | None] = {}
+        self.rest: Rest | None = None
         self._waits: dict[int, Wait | None] = {}
         self._locks: dict[int, tuple[HeldLock, ...]] = {}
         self._locks_of: object = None
@@ -94,7 +96,7 @@ class Standing:
 
     def look_at_waits(self) -> None:
         """Next to the last stacks. Null for a thread that is on CPU."""
-        now = self._read_waits(list(self._states()))
+        now, self.rest = read_rest(self.pid, lambda: self._read_waits(list(self._states())))
         self._waits = {tid: self._recall(tid, wait) for tid, wait in now.items()}
 
     def look_before_stop(self) -> None:

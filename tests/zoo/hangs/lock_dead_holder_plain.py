@@ -14,6 +14,7 @@ from stage import say_ready
 
 EXPECT = {
     "kind": "deadlock-lock",
+    "status": "established",
     "pid_role": "main",
     "thread": "MainThread",
     "python_function": "read_cache",

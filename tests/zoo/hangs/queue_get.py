@@ -1,7 +1,8 @@
 """queue.get() of a queue that nobody fills.
 
-All asleep, no cycle: from outside a lost queue and a worker without work look alike, so it is "waiting". In the
-control a second thread fills the queue. Seen: one thread, in a futex wait; py-spy has it in take_job.
+The only thread waits without a timeout for what only a thread of its own could put there: a queue.Queue belongs to one
+process, SIGALRM ends it and has no handler, and Ctrl-C is no way on. So nothing is left that could wake it. In the
+control a second thread fills the queue. Seen: one thread, in a private futex wait; py-spy has it in take_job.
 """
 
 import queue
@@ -13,12 +14,13 @@ import time
 from stage import say_ready
 
 EXPECT = {
-    "kind": "waiting",
+    "kind": "deadlock-lock",
+    "status": "established",
     "pid_role": "main",
     "thread": "MainThread",
     "python_function": "take_job",
     "python_line_text": "job = jobs.get()",
-    "facts": ["take_job"],
+    "facts": ["take_job", "jobs.get()", "nobody is left"],
 }
 CONTROL = {"kind": "progressing"}
 LIMIT_S = 110

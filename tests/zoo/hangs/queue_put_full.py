@@ -14,7 +14,7 @@ from stage import say_ready
 
 EXPECT = {
     "kind": "deadlock-lock",
-    "weaker": ["waiting"],
+    "status": "established",
     "pid_role": "main",
     "thread": "MainThread",
     "python_function": "feed",

@@ -1,0 +1,91 @@
+"""Does a process sleep as a whole, and has it handlers of signals that could let one of its threads go on? Linux.
+
+Reads /proc only and stops nothing. Which waits could end is a judgement; `diagnose/abandoned.py` makes it. A timer
+cannot wake anybody without a handler or a thread of its own, so that it is not looked for.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Optional
+
+from harness.evidence.alive import Rest, Wait
+
+_PROC = Path("/proc")
+_MOST_THREADS = 512
+_ATTEMPTS, _PAUSE_S = 5, 0.03
+# A handler of Python's own, of faulthandler's or of ours lets nobody go on; nor do the two signals of glibc's threads,
+# and the last one, which our library borrows.
+_LEAVES_ALONE = frozenset(
+    {
+        signal.SIGINT,
+        signal.SIGSEGV,
+        signal.SIGBUS,
+        signal.SIGFPE,
+        signal.SIGILL,
+        signal.SIGABRT,
+        signal.SIGTRAP,
+        signal.SIGSYS,
+        32,
+        33,
+        64,
+    }
+)
+
+# As a type it is evaluated, on other hosts by Python 3.9 too.
+Waits = dict[int, Optional[Wait]]  # noqa: UP045
+
+
+def read_rest(pid: int, read_waits: Callable[[], Waits], proc: Path = _PROC) -> tuple[Waits, Rest]:
+    """What `read_waits` finds, and whether nobody has run meanwhile: then all of it was true at one moment.
+
+    Asked again where all may be in locks, and one of our own tools or a late sleeper has come in between.
+    """
+    for _ in range(_ATTEMPTS):
+        before = _count_runs(pid, proc)
+        waits = read_waits()
+        together = before is not None and set(before) == set(waits) and before == _count_runs(pid, proc)
+        if together or not all(map(_may_be_lock, waits.values())):
+            break
+        time.sleep(_PAUSE_S)
+    return waits, Rest(together, list_handled(pid, proc))
+
+
+def _may_be_lock(wait: Wait | None) -> bool:
+    return wait is None or wait.syscall is None or wait.syscall.startswith("futex")
+
+
+def _count_runs(pid: int, proc: Path) -> dict[int, list[str]] | None:
+    """How often each thread left the CPU; null where one does not sleep, or there are too many."""
+    counts: dict[int, list[str]] = {}
+    try:
+        tids = [int(task.name) for task in (proc / str(pid) / "task").iterdir()]
+        for tid in tids if len(tids) <= _MOST_THREADS else ():
+            status = (proc / str(pid) / "task" / str(tid) / "status").read_text(errors="replace")
+            if "\nState:\tS" not in status:
+                return None
+            counts[tid] = re.findall(r"ctxt_switches:\s*(\d+)", status)
+    except OSError:
+        return None
+    return counts or None
+
+
+def list_handled(pid: int, proc: Path = _PROC) -> tuple[str, ...] | None:
+    """The signals whose handler could let somebody go on: an alarm, SIGTERM, SIGUSR1. Null: could not be read."""
+    try:
+        text = (proc / str(pid) / "status").read_text(errors="replace")
+        caught = int(text.partition("SigCgt:")[2].split()[0], 16)
+    except (OSError, ValueError, IndexError):
+        return None
+    return tuple(_name(n) for n in range(1, 65) if caught >> (n - 1) & 1 and n not in _LEAVES_ALONE)
+
+
+def _name(signo: int) -> str:
+    try:
+        return signal.Signals(signo).name
+    except ValueError:
+        return f"signal {signo}"
