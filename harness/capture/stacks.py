@@ -44,12 +44,13 @@ CARRIED: dict[str, str] = {}  # on another host: the tools that were found or se
 
 
 class Said(NamedTuple):
-    """What a tool printed; `error` null when it ended well."""
+    """What a tool printed; `error` null when it ended well. `cut_short`: it did not end by itself."""
 
     output: bytes
     error: str | None
     pid: int | None = None
     overdue: bool = False
+    cut_short: bool = False
 
 
 class Rung(NamedTuple):
@@ -169,7 +170,7 @@ class _Look:
         said = rung.ask(self.pid, rung.mode, given_s)
         if said.overdue:
             self.overdue.add(rung.engine)
-        if not self.was_stopped and (said.error is not None or is_stopping(self.pid)):
+        if said.cut_short and not self.was_stopped:
             let_go(self.pid)
         return said
 
@@ -220,8 +221,8 @@ def run_tool(command: list[str], deadline_s: float) -> Said:
         output, words = tool.communicate(timeout=deadline_s)
     except subprocess.TimeoutExpired:
         words = _kill(tool)
-        return Said(b"", _add_words(f"{_NO_ANSWER} {deadline_s:.2f} s, killed", words), tool.pid, overdue=True)
-    return Said(output, _describe_exit(tool.returncode, words), tool.pid)
+        return Said(b"", _add_words(f"{_NO_ANSWER} {deadline_s:.2f} s, killed", words), tool.pid, True, True)
+    return Said(output, _describe_exit(tool.returncode, words), tool.pid, cut_short=tool.returncode < 0)
 
 
 def gdb_command(path: str = "gdb") -> list[str]:
@@ -244,8 +245,8 @@ def fork_tool(work: Callable[[], None], deadline_s: float, meanwhile: Callable[[
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         output, words = _read_all(out), _read_all(err)
     if overdue:
-        return Said(b"", _add_words(f"{_NO_ANSWER} {deadline_s:.2f} s, killed", words), pid, overdue=True)
-    return Said(output, _describe_exit(status, words), pid)
+        return Said(b"", _add_words(f"{_NO_ANSWER} {deadline_s:.2f} s, killed", words), pid, True, True)
+    return Said(output, _describe_exit(status, words), pid, cut_short=status < 0)
 
 
 def _open_memory(name: str) -> IO[bytes]:
@@ -325,7 +326,8 @@ def _shorten(words: str | None) -> str | None:
 def let_go(pid: int) -> None:
     """A tool that ends between PTRACE_ATTACH and PTRACE_DETACH leaves the SIGSTOP of the former behind; man 2 ptrace.
 
-    Nobody can see it for a moment: it is no longer pending and the target not yet stopped. SIGCONT undoes that too.
+    Nobody can see it for a moment: it is no longer pending and the target not yet stopped. SIGCONT undoes that too, and
+    somebody else's SIGSTOP: never to be used after a tool that ended by itself, which has taken its own back.
     """
     with contextlib.suppress(OSError):
         os.kill(pid, signal.SIGCONT)

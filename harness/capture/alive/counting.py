@@ -10,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from harness.capture.alive.living import Stat, list_tids, read_stat
 from harness.capture.alive.offspring import Offspring
@@ -53,6 +55,7 @@ class Tally:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.samples: list[Sample] = []
+        self._stops: set[float] = set()
         self._io = ThreadBytes(pid)
         self._offspring = Offspring()
         self._own = str(default_cases_dir())
@@ -77,6 +80,12 @@ class Tally:
         self.samples.append(sample)
         return sample
 
+    def discount(self) -> None:
+        """We have stopped it since the last sample: what rises until the next one is no movement of its own (write(2)
+        that comes back early, man 7 signal)."""
+        if self.samples:
+            self._stops.add(round(self.samples[-1].at_s, 3))
+
     def cpu_s(self, tid: int) -> float:
         """Used by a thread since it was first seen."""
         seen = [sample.threads[tid].cpu_s for sample in self.samples if tid in sample.threads]
@@ -92,8 +101,8 @@ class Tally:
         return round(self.samples[-1].stat.kernel_s - self.samples[0].stat.kernel_s, 3) if self.samples else 0.0
 
     def counters(self) -> Iterator[Counter]:
-        yield from self._bytes()
-        yield from self._files()
+        for counter in (*self._bytes(), *self._files()):
+            yield discount(counter, self._stops)
         if self._offspring.seen:
             yield make_counter("child", "children finished", [(one.at_s, one.finished) for one in self.samples])
         if self._offspring.otherwise:
@@ -148,6 +157,16 @@ def make_counter(
     """`seen`: (time, value)."""
     times_s, values = tuple(round(at_s, 3) for at_s, _ in seen), tuple(value for _, value in seen)
     return Counter(kind, name, times_s, values, frame, tid=tid)
+
+
+def discount(counter: Counter, stops: Container[float]) -> Counter:
+    """Without what it rose by between the sample at one of these times and the next one."""
+    off, values = 0, []
+    for index, value in enumerate(counter.values):
+        if index and counter.times_s[index - 1] in stops:
+            off += max(0, value - counter.values[index - 1])
+        values.append(value - off)
+    return replace(counter, values=tuple(values))
 
 
 def _read_threads(pid: int) -> Iterator[tuple[int, Stat]]:

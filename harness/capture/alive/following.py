@@ -16,7 +16,6 @@ from typing import Literal
 from harness.capture.alive.counting import Tally, make_counter
 from harness.capture.alive.descriptors import name_process
 from harness.capture.alive.living import (
-    STOPPED,
     Status,
     age_s,
     find_role,
@@ -39,7 +38,6 @@ from harness.capture.files.images import list_images, read_maps
 from harness.capture.openmp.live import complete
 from harness.capture.openmp.sighting import look_while_held
 from harness.capture.snapshot import name_owners
-from harness.capture.stacks import let_go
 from harness.capture.tree import read_exit
 from harness.evidence.alive import Counter, LivingProcess, ThreadState
 from harness.evidence.crash import Image
@@ -147,16 +145,16 @@ class Followed:
 
     def look_at_python(self, at_s: float, deadline_s: float) -> None:
         if self.may_be_spied:
-            self.standing.look_before_stop()
-            self._refused = why_not_stop(self.pid)
-            blocking = self._refused is None and self.last.threads <= MANY_THREADS
-            self.spy.sample(at_s, deadline_s, blocking=blocking)
+            self.spy.sample(at_s, deadline_s)
 
     def look_at_stacks(self, deadline_s: float) -> None:
         self.standing.look_before_stop()
         self._refused = why_not_stop(self.pid)
         if self._refused is None:
+            before_ms = self.standing.stopped_ms
             self.standing.look_at_stacks(self.identity.python, deadline_s)
+            if self.standing.stopped_ms > before_ms:
+                self.tally.discount()
         else:
             self.standing.skip_stacks(self._refused)
 
@@ -207,20 +205,13 @@ class Followed:
         except (OSError, ValueError, LookupError) as error:
             self._gaps["images"] = Gap("loaded images and OpenMP runtimes", f"{type(error).__name__}: {error}")
 
-    def verify_running(self) -> None:
-        """A tool that was killed can leave it stopped; nobody else has stopped it, or we would not have used one."""
-        if self.is_there and self.last.state not in "Tt" and why_not_stop(self.pid) == STOPPED:
-            let_go(self.pid)
-            self._gaps["stopped"] = Gap(
-                "an undisturbed look", "the process was still stopped afterwards, and was let go"
-            )
-
     @property
     def has_few_samples(self) -> bool:
-        return self.may_be_spied and len(self.spy.sightings) < ENOUGH
+        """Also where one more would tell whether what rose at last has risen."""
+        return self.may_be_spied and self.spy.is_unsure
 
     def note_few_samples(self) -> None:
-        if self.has_few_samples:
+        if self.may_be_spied and len(self.spy.sightings) < ENOUGH:
             why = f"its Python lines could be read {len(self.spy.sightings)} times only, and {ENOUGH} are needed"
             self._gaps["locals"] = Gap("integers that rise", why, f"harness attach {self.pid} --for 10")
 
@@ -272,7 +263,7 @@ class Followed:
             parent_threads=_count_threads(self.last.ppid),
             forked=self.forked,
             tools=tuple(run for run in runs if run is not None),
-            stopped_ms=round(self.standing.stopped_ms + self.spy.stopped_ms, 1),
+            stopped_ms=round(self.standing.stopped_ms, 1),
             ended=self.ended,
             tasks=self._tasks,
             rest=self.standing.rest,

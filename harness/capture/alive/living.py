@@ -95,6 +95,13 @@ def read_stat(pid: int, tid: int | None = None, proc: Path = _PROC) -> Stat:
         return parse_stat(file.read().decode(errors="replace"))
 
 
+def is_running(pid: int, tid: int) -> bool:
+    try:
+        return read_stat(pid, tid).state == "R"
+    except OSError:
+        return False
+
+
 def parse_stat(text: str) -> Stat:
     name, _, rest = text.partition("(")[2].rpartition(")")
     words = rest.split()

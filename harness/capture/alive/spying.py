@@ -1,8 +1,8 @@
 """Where a Python process was at each of several moments: its lines, and the integers in its frames. By py-spy, or by
 our own reader where that cannot.
 
-Each sample stops the process for some milliseconds, which are measured, or not at all (`blocking=False`). Says nothing
-of native frames, and sees no variables of module level: py-spy reads neither.
+Nothing is stopped: what a running thread has changed meanwhile is read again. Says nothing of native frames, and sees
+no variables of module level: py-spy reads neither.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter as Count
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,13 +18,17 @@ import msgspec
 from msgspec import Struct
 
 from harness.capture.alive.counting import make_counter
-from harness.capture.alive.stopwatch import Stopwatch
+from harness.capture.alive.living import is_running, list_tids
+from harness.capture.alive.tearing import Value, is_sure_to_rise, read_runs
+from harness.capture.alive.thread_idents import find_tids
 from harness.capture.own_stacks import read_own
-from harness.capture.stacks import Said, find_py_spy, is_stopping, let_go, outer_tids, run_tool
+from harness.capture.stacks import Said, find_py_spy, outer_tids, run_tool
 from harness.evidence.alive import Counter, HotSpot
 from harness.evidence.crash import CrashFrame, ToolRun
 
 _MOST_FAILURES = 2
+_TRIES = 4  # of one sample, while it runs
+_LEAST_S = 0.5
 ENOUGH = 3  # samples to tell what only rises
 _MOST_SHOWN = 12
 _INTEGER = re.compile(r"-?\d{1,13}")
@@ -60,6 +64,12 @@ class Thread(Struct, frozen=True):
     owns_gil: bool
     tid: int | None = msgspec.field(name="os_thread_id", default=None)
     name: str | None = msgspec.field(name="thread_name", default=None)
+    ident: int | None = msgspec.field(name="thread_id", default=None)
+
+    @property
+    def end(self) -> tuple[str, str]:
+        """The function where its Python begins."""
+        return (self.frames[-1].name, self.frames[-1].filename) if self.frames else ("", "")
 
 
 class Sighting(NamedTuple):
@@ -78,17 +88,16 @@ class _Where(NamedTuple):
 
 
 class Spy:
-    """The samples of one process. Gives up after two failures in a row."""
+    """The samples of one process. Gives up after two failures in a row that are not due to its running meanwhile."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.sightings: list[Sighting] = []
-        self.stopped_ms = 0.0
-        self.longest_ms = 0.0
         self._seconds = 0.0
         self._failures = 0
         self._error: str | None = None
         self._tool = "py-spy"
+        self._ends: dict[int | None, set[tuple[str, str]]] = {}
 
     @property
     def cost_s(self) -> float:
@@ -99,53 +108,75 @@ class Spy:
     def works(self) -> bool:
         return self._failures < _MOST_FAILURES
 
-    def sample(self, at_s: float, deadline_s: float, *, blocking: bool) -> Sighting | None:
+    def sample(self, at_s: float, deadline_s: float) -> Sighting | None:
         begun = time.monotonic()
-        said = self._ask(blocking, deadline_s)
+        threads = self._ask_again(begun + deadline_s)
         self._seconds += time.monotonic() - begun
+        if threads is None:
+            return None
+        self._failures = 0
+        self.sightings.append(Sighting(at_s, threads))
+        for thread in threads:
+            self._ends.setdefault(thread.tid, set()).add(thread.end)
+        if len(self.sightings) == 1 and any(thread.active for thread in threads):
+            self.sample(at_s, deadline_s)  # one value alone does not show that it was there
+        return self.sightings[-1]
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether an integer of a running thread has risen in the last sample only: another one would show it."""
+        if len(self.sightings) < ENOUGH:
+            return True
+        before, last = ({where: one for where, _, one in _list_integers(two)} for two in self.sightings[-2:])
+        rose = (one.ran and one.value > before[where].value for where, one in last.items() if where in before)
+        return any(rose) and not self.locals()[0]
+
+    def _ask_again(self, end_s: float) -> tuple[Thread, ...] | None:
+        """At once: what could not be read, or was cut off, because it changed under the tool's eyes."""
+        runs: dict[int, str] | None = None
+        stood, cut_off = False, None
+        for _ in range(_TRIES):
+            left_s = end_s - time.monotonic()
+            if left_s <= 0 or stood:
+                break
+            threads = self._read(self._ask(left_s))
+            if threads is not None and self._reaches_ends(threads):
+                return threads
+            before, runs = runs, read_runs(self.pid)
+            stood, cut_off = threads is None and runs == before, threads or cut_off
+        if cut_off is None and not self.sightings:
+            return self._ask_own_reader(max(_LEAST_S, end_s - time.monotonic()))
+        self._failures += int(stood)
+        return cut_off
+
+    def _reaches_ends(self, threads: Sequence[Thread]) -> bool:
+        """Where a running thread's Python began before, unless it begins elsewhere again and again."""
+        return all(not one.active or one.end in self._ends.get(one.tid, (one.end,)) for one in threads)
+
+    def _ask_own_reader(self, deadline_s: float) -> tuple[Thread, ...] | None:
+        """Of a build that py-spy cannot read (free-threaded)."""
+        said, self._tool, error = self._tool, "own reader", self._error
+        threads = self._read(self._ask(deadline_s))
+        if threads is None:
+            self._tool, self._error = said, error
+            self._failures += 1
+        return threads
+
+    def _ask(self, deadline_s: float) -> Said:
+        if self._tool == "py-spy":
+            return run_tool(
+                [find_py_spy(), "dump", "--json", "--locals", "--nonblocking", "--pid", str(self.pid)], deadline_s
+            )
+        return Said(*read_own(self.pid, deadline_s, outer_tids(self.pid), with_locals=True))
+
+    def _read(self, said: Said) -> tuple[Thread, ...] | None:
         try:
             if said.error is not None:
                 raise ValueError(said.error)
-            sighting = Sighting(at_s, self._read(said.output))
-        except ValueError as error:  # msgspec's are of this kind too
-            self._failures += 1
+            return name_threads(self.pid, msgspec.json.decode(said.output, type=tuple[Thread, ...]))
+        except (OSError, ValueError) as error:  # msgspec's are of this kind too
             self._error = str(error)
             return None
-        self._failures = 0
-        self.sightings.append(sighting)
-        return sighting
-
-    def _read(self, output: bytes) -> tuple[Thread, ...]:
-        threads, outer = msgspec.json.decode(output, type=tuple[Thread, ...]), outer_tids(self.pid)
-        return tuple(
-            msgspec.structs.replace(thread, tid=outer[thread.tid]) if thread.tid in outer else thread
-            for thread in threads
-        )
-
-    def _ask(self, blocking: bool, deadline_s: float) -> Said:
-        """By py-spy; of a build that it cannot read (free-threaded) by our own reader, which never stops anything."""
-        if self._tool == "py-spy":
-            said = self._ask_py_spy(blocking, deadline_s)
-            if said.error is None or self.sightings:
-                return said
-        own = Said(*read_own(self.pid, deadline_s, outer_tids(self.pid), with_locals=True))
-        if self._tool == "py-spy" and own.error is not None:
-            return said
-        self._tool = "own reader"
-        return own
-
-    def _ask_py_spy(self, blocking: bool, deadline_s: float) -> Said:
-        command = [find_py_spy(), "dump", "--json", "--locals", "--pid", str(self.pid)]
-        if not blocking:
-            return run_tool([*command, "--nonblocking"], deadline_s)
-        was_stopped = is_stopping(self.pid)
-        with Stopwatch(self.pid) as watch:
-            said = run_tool(command, deadline_s)
-        self.stopped_ms += watch.stopped_ms
-        self.longest_ms = max(self.longest_ms, watch.stopped_ms)
-        if not was_stopped and (said.error is not None or is_stopping(self.pid)):
-            let_go(self.pid)
-        return said
 
     @property
     def run(self) -> ToolRun | None:
@@ -175,20 +206,23 @@ class Spy:
 
     def locals(self) -> tuple[list[Counter], list[Counter]]:
         """Integers that only rose, and those that moved otherwise; each seen in at least three samples, to the last."""
-        values: dict[_Where, list[tuple[float, int]]] = {}
+        values: dict[_Where, list[Value]] = {}
         frames: dict[_Where, CrashFrame] = {}
         for sighting in self.sightings:
             for where, frame, value in _list_integers(sighting):
-                values.setdefault(where, []).append((sighting.at_s, value))
+                values.setdefault(where, []).append(value)
                 frames[where] = frame
         last_s = self.sightings[-1].at_s if self.sightings else 0.0
         moved = [
-            make_counter("local", _describe(where, frames[where]), seen, frames[where], where.tid)
+            (
+                is_sure_to_rise(seen),
+                make_counter("local", _describe(where, frames[where]), _pairs(seen), frames[where], where.tid),
+            )
             for where, seen in values.items()
-            if len(seen) >= ENOUGH and seen[-1][0] == last_s and len({value for _, value in seen}) > 1
+            if len(seen) >= ENOUGH and seen[-1].at_s == last_s and len({one.value for one in seen}) > 1
         ]
-        rising = [one for one in moved if one.rises]
-        return rising[:_MOST_SHOWN], [one for one in moved if not one.rises][:_MOST_SHOWN]
+        rising = [one for rises, one in moved if rises]
+        return rising[:_MOST_SHOWN], [one for rises, one in moved if not rises][:_MOST_SHOWN]
 
 
 def _integers(thread: Thread) -> tuple[tuple[str, str], ...]:
@@ -200,14 +234,35 @@ def _lines(thread: Thread) -> tuple[tuple[str, int], ...]:
     return tuple((frame.filename, frame.line) for frame in thread.frames)
 
 
-def _list_integers(sighting: Sighting) -> Iterator[tuple[_Where, CrashFrame, int]]:
+def name_threads(pid: int, threads: Sequence[Thread]) -> tuple[Thread, ...]:
+    """With thread ids as we see them. Before 3.11 py-spy tells only Python's ident, and guesses who runs."""
+    outer = outer_tids(pid)
+    idents = [thread.ident for thread in threads if thread.tid is None and thread.ident]
+    tids = find_tids(pid, idents, {*list_tids(pid), *outer}) if idents else {}
+    if idents and len(threads) == 1 and not tids:
+        tids = {idents[0]: pid}
+    named = []
+    for thread in threads:
+        inner = thread.tid or tids.get(thread.ident or 0)
+        tid = outer.get(inner, inner) if inner else None
+        active = thread.active and (thread.tid is not None or tid is None or is_running(pid, tid))
+        named.append(msgspec.structs.replace(thread, tid=tid, active=active))
+    return tuple(named)
+
+
+def _pairs(seen: Sequence[Value]) -> list[tuple[float, int]]:
+    return [(one.at_s, one.value) for one in seen]
+
+
+def _list_integers(sighting: Sighting) -> Iterator[tuple[_Where, CrashFrame, Value]]:
     for thread in sighting.threads:
         for index, frame in enumerate(thread.frames if thread.tid else ()):
             for one in frame.locals or ():
                 value = _read_integer(one.repr)
                 if value is not None and thread.tid:
                     depth = len(thread.frames) - index
-                    yield _Where(thread.tid, depth, frame.name, frame.filename, one.name), frame.place, value
+                    where = _Where(thread.tid, depth, frame.name, frame.filename, one.name)
+                    yield where, frame.place, Value(sighting.at_s, value, thread.active)
 
 
 def _read_integer(words: str | None) -> int | None:

@@ -66,7 +66,7 @@ class Watched:
         """For those who look on: where its Python is on CPU, rarely, and without stopping it."""
         if self._spy.works and at_s >= self._lines_due_s:
             self._lines_due_s = at_s + _LINES_S
-            self._spy.sample(at_s, _LINES_DEADLINE_S, blocking=False)
+            self._spy.sample(at_s, _LINES_DEADLINE_S)
             del self._spy.sightings[:-_MOST_LINES]
 
     def sample(self, at_s: float) -> None:
