@@ -178,9 +178,9 @@ void harness_signals_stop(void) {
     kill(getpid(), signo);
     if (stop_asked == 0)
         sigaction(signo, &ignored, NULL);  /* forgets the one that is pending */
+    stop_asked = 0;                        /* now: the next one may come as soon as we go on */
     sigprocmask(SIG_SETMASK, &mask, NULL); /* here we stand */
     sigaction(signo, &ours, NULL);
-    stop_asked = 0;
 }
 
 /* A value, and who sent it, can be given along with codes below 0 only (man 2 rt_sigqueueinfo). */

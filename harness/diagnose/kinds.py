@@ -294,7 +294,7 @@ KINDS: tuple[Kind, ...] = (
                 "OSError: [Errno 24] Too many open files: 'x'",
             ),
         ),
-        signals={"SIGXCPU": "CPU time (SIGXCPU; ulimit -t)", "SIGXFSZ": "file size (SIGXFSZ; ulimit -f)"},
+        signals={"SIGXFSZ": "file size (SIGXFSZ; ulimit -f)"},
         remedies=(
             Remedy(
                 do="Look at the limits it ran with (ulimit -a) and raise the one named, or use less of it.",

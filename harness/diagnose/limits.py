@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import PurePath
 from typing import NamedTuple
 
-from harness.diagnose.killers import is_sent_by_process
-from harness.diagnose.matching import Finding
+from harness.diagnose.killers import find_kill, is_sent_by_process
+from harness.diagnose.matching import Finding, status_of_death
 from harness.diagnose.reading import Reading
 from harness.diagnose.verdict import Ground
 from harness.evidence.memory import FullDisk, Limit, ProcessMemory
@@ -163,6 +163,25 @@ def _tell_no_limit(limits: list[_UserLimit], asked: int | None, reading: Reading
 
 
 def find_cpu_limit(reading: Reading) -> Finding | None:
+    return _find_warned(reading) if reading.signame == "SIGXCPU" else _find_killed(reading)
+
+
+def _find_warned(reading: Reading) -> Finding | None:
+    """SIGXCPU is the kernel's word for the soft limit, and anybody else's too: who sent it decides, else the numbers."""
+    kill, process = find_kill(reading), _culprit(reading)
+    detail = "CPU time (SIGXCPU; ulimit -t)"
+    if is_sent_by_process(reading):
+        return None
+    if kill is not None:
+        return Finding(status_of_death(reading), detail, (), {})
+    soft = _soft(process, "RLIMIT_CPU")
+    is_met = soft is not None and (process.cpu_s is None or process.cpu_s >= soft - 1 - _CPU_SLACK_S)
+    if process.limits and not is_met:
+        return None
+    return Finding("supported", detail, (), {}, ("who sent SIGXCPU was not seen",))
+
+
+def _find_killed(reading: Reading) -> Finding | None:
     """At the hard limit the kernel sends SIGKILL (`ulimit -t` sets both limits): no other trace than the numbers."""
     process = _culprit(reading)
     limit = _limit(process, "RLIMIT_CPU")

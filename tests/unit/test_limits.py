@@ -115,6 +115,25 @@ def test_open_files_file_size_and_cpu_time() -> None:
 
 
 @pytest.mark.parametrize(
+    ("soft", "used_s", "sender", "kind", "status"),
+    [
+        (2, 1.01, None, "resource-limit", "supported"),
+        (2, 1.01, 0, "resource-limit", "established"),
+        (2, 1.01, 77, "terminated", "established"),
+        (60, 1.01, None, "terminated", "established"),
+        (None, 1.01, None, "terminated", "established"),
+    ],
+)
+def test_sigxcpu_is_a_limit_only_where_the_kernel_sent_it_or_the_limit_was_met(
+    soft: int | None, used_s: float, sender: int | None, kind: str, status: str
+) -> None:
+    seen = timeline(GIB, limits=(Limit("RLIMIT_CPU", soft, None),), cpu_s=used_s)
+    kills = () if sender is None else (sent("SIGXCPU", sender or None, "sh" if sender else None),)
+    verdict = judge(run_evidence("", Ending(signo=int(signal.SIGXCPU)), timeline=seen, kills=kills)).verdict
+    assert (verdict.kind, verdict.status) == (kind, status)
+
+
+@pytest.mark.parametrize(
     ("used_s", "sender", "kind"), [(1.02, None, "resource-limit"), (0.5, None, "killed"), (1.02, 77, "killed")]
 )
 def test_sigkill_at_the_hard_cpu_limit(used_s: float, sender: int | None, kind: str) -> None:
