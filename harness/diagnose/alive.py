@@ -121,12 +121,6 @@ ALIVE: tuple[AliveKind, ...] = (
         next="harness attach {stuck} --for {for}",
     ),
     AliveKind(
-        "blocked-io",
-        "it waits for a file, a pipe, a socket or a file lock that nobody answers; which one is named",
-        "Blocked on input or output: {detail}{where}",
-        find_blocked_io,
-    ),
-    AliveKind(
         "swapping",
         "it waits for its own memory to come back from disk",
         "Short of memory: {detail}{where}",
@@ -136,6 +130,12 @@ ALIVE: tuple[AliveKind, ...] = (
                 "Lower its memory (smaller batches, fewer workers) or raise the limit.", True, "pages come from disk"
             ),
         ),
+    ),
+    AliveKind(
+        "blocked-io",
+        "it waits for a file, a pipe, a socket or a file lock that nobody answers; which one is named",
+        "Blocked on input or output: {detail}{where}",
+        find_blocked_io,
     ),
     AliveKind(
         "progressing",

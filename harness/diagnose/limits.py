@@ -167,7 +167,7 @@ def find_cpu_limit(reading: Reading) -> Finding | None:
 
 
 def _find_warned(reading: Reading) -> Finding | None:
-    """SIGXCPU is the kernel's word for the soft limit, and anybody else's too: who sent it decides, else the numbers."""
+    """The kernel warns with SIGXCPU at the soft limit, and anybody may send it: who did decides, else the numbers."""
     kill, process = find_kill(reading), _culprit(reading)
     detail = "CPU time (SIGXCPU; ulimit -t)"
     if is_sent_by_process(reading):

@@ -47,14 +47,19 @@ _MOST_LOCALS = 3
 def find_swapping(scene: Scene) -> Finding | None:
     """Pages come from disk, and it runs little code of its own. Reading a mapped file is that too: not where it moves.
 
-    Where swap is fast (compressed memory, a good disk), the kernel is busy all the time to fetch pages.
+    Where swap is fast (compressed memory, a good disk), the kernel is busy all the time to fetch pages. Where it is
+    slow few come in a second; then a thread stands there, in no system call, while part of its memory is in swap.
     """
     for process in scene.processes:
         rate = process.major_faults / scene.looked_s
         cpu_s = sum(thread.cpu_s for thread in process.threads)
         moving = any(counter.kind != "io" for _, counter in scene.rising)
         of_its_own_s = cpu_s - process.kernel_s
-        if rate < _FAULTS_PER_S or of_its_own_s > _SWAPPING_CPU * scene.looked_s or (moving and not process.swap_bytes):
+        if (
+            (rate < _FAULTS_PER_S and not _waits_for_swap(process))
+            or of_its_own_s > _SWAPPING_CPU * scene.looked_s
+            or (moving and not process.swap_bytes)
+        ):
             continue
         swap = f", {process.swap_bytes / 2**20:.0f} MiB of it in swap" if process.swap_bytes else ""
         detail = f"{rate:.0f} pages a second come from disk{swap}, {cpu_s / scene.looked_s:.0%} CPU"
@@ -62,6 +67,11 @@ def find_swapping(scene: Scene) -> Finding | None:
         status: Status = "established" if process.swap_bytes else "supported"
         return Finding(status, process, _busiest(process), detail, (ground,))
     return None
+
+
+def _waits_for_swap(process: LivingProcess) -> bool:
+    in_fault = (thread.state == "D" and (thread.wait is None or not thread.wait.syscall) for thread in process.threads)
+    return bool(process.swap_bytes and process.major_faults) and any(in_fault)
 
 
 def find_progress(scene: Scene) -> Finding | None:

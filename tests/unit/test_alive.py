@@ -41,8 +41,8 @@ from tests.unit.looks import (
 )
 
 DESIGN_ORDER = (
-    "stopped deadlock-openmp deadlock-fork deadlock-lock blocked-collective blocked-device blocked-child blocked-io "
-    "swapping progressing busy-python busy-native waiting"
+    "stopped deadlock-openmp deadlock-fork deadlock-lock blocked-collective blocked-device blocked-child swapping "
+    "blocked-io progressing busy-python busy-native waiting"
 )
 NANOSLEEP = Wait("clock_nanosleep")
 WORKS = counter("io", "bytes written", 100, 180, 260, 340, 420)
@@ -775,6 +775,15 @@ def test_pages_from_disk_and_little_cpu_is_swapping() -> None:
     found = judge(process(main, major_faults=4000, swap_bytes=2**30))
     assert kind(found) == ("swapping", "established") and "800 pages a second" in found.verdict.headline
     assert kind(judge(process(main, major_faults=4000))) == ("swapping", "supported")
+
+
+def test_a_slow_swap_brings_few_pages_and_whoever_waits_for_one_stands_in_no_system_call() -> None:
+    waits = thread(100, line("train", 3), state="D", cpu_s=0.1, wait=Wait(None))
+    assert kind(judge(process(waits, major_faults=60, swap_bytes=2**30))) == ("swapping", "established")
+    assert judge(process(waits, major_faults=0, swap_bytes=2**30)).verdict.kind == "blocked-io"  # a mapped file, say
+    assert judge(process(waits, major_faults=60)).verdict.kind == "blocked-io"
+    writes = thread(100, line("train", 3), state="D", cpu_s=0.1, wait=Wait("fsync", fd=3))
+    assert judge(process(writes, major_faults=60, swap_bytes=2**30)).verdict.kind == "blocked-io"
 
 
 def test_a_kernel_that_is_busy_with_fetching_pages_is_swapping_too() -> None:
