@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from harness.diagnose.children import find_blocked_child, find_blocked_io
-from harness.diagnose.deadlocks import find_fork_deadlock, find_lock_deadlock, find_openmp_deadlock
+from harness.diagnose.deadlocks import find_lock_deadlock, find_openmp_deadlock
+from harness.diagnose.forks import find_fork_deadlock
 from harness.diagnose.moving import (
     find_busy_native,
     find_busy_python,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from harness.diagnose.alive import ALIVE_NAMES, exit_code_of
 from harness.diagnose.alive_document import judge_look
@@ -177,6 +178,60 @@ def test_without_a_fork_of_a_threaded_parent_it_is_no_fork_deadlock(facts: dict[
 def test_a_child_in_libgomp_that_computes_is_well() -> None:
     child = forked(busy(101, SQRT, line("score_rows", 36), changed=True), counters=(WORKS,))
     assert judge(PARENT, child).verdict.kind == "progressing"
+
+
+OPENBLAS = thread(102, native("blas_thread_server", f"{SITE}/numpy.libs/libopenblas.so"))
+
+
+def in_two(stack: tuple[CrashFrame, ...], other: LivingThread, **facts: object) -> LivingProcess:
+    child = forked(thread(101, *stack, line("score_rows", 36)), **facts)
+    return replace(child, threads=(*child.threads, other))
+
+
+def test_a_child_whose_openblas_has_made_its_threads_anew() -> None:
+    found = judge(PARENT, in_two((*POOL_WAIT, SQRT), OPENBLAS, rest=ASLEEP))
+    assert kind(found) == ("deadlock-fork", "established")
+    assert "libgomp" in found.verdict.headline and "2 threads" in words(found)
+    awake = thread(102, *OPENBLAS.stack, wait=FUTEX_TIMED)
+    assert kind(judge(PARENT, in_two((*POOL_WAIT, SQRT), awake, rest=ASLEEP))) == ("deadlock-fork", "supported")
+
+
+@pytest.mark.parametrize("stack", [POOL_WAIT, ()])
+def test_a_child_whose_own_pool_serves_it(stack: tuple[CrashFrame, ...]) -> None:
+    """Or one of whose threads could not be read: it may be one of the pool's."""
+    child = in_two((*POOL_WAIT, SQRT), thread(102, *stack, wait=FUTEX_TIMED), rest=ASLEEP)
+    assert judge(PARENT, child).verdict.kind == "waiting"
+
+
+def test_a_worker_of_a_pool_that_rests_is_not_left_behind() -> None:
+    main = forked(thread(101, line("sleep_long", 3), wait=NANOSLEEP))
+    assert judge(PARENT, replace(main, threads=(*main.threads, thread(102, *POOL_WAIT)))).verdict.kind == "waiting"
+
+
+POLARS = f"{SITE}/_polars_runtime_32/_polars_runtime.abi3.so"
+
+
+@pytest.mark.parametrize(
+    ("function", "pool"),
+    [
+        ("<tokio[32b4c230a619cc51]::runtime::park::Inner>::park", "tokio"),
+        ("_RNvMs_NtNtCs4lUfJ5g3poj_5tokio7runtime4parkNtB4_5Inner4park", "tokio"),
+        ("_ZN10rayon_core8registry8Registry14in_worker_cold17h0123456789abcdefE", "rayon"),
+    ],
+)
+def test_a_pool_of_rusts_after_fork(function: str, pool: str) -> None:
+    stack = native("syscall", LIBC), native(function, POLARS), line("score_rows", 36)
+    found = judge(PARENT, forked(thread(101, *stack), rest=ASLEEP))
+    assert kind(found) == ("deadlock-fork", "established") and f"{pool} (in _polars" in found.verdict.headline
+
+
+def test_an_unnamed_library_after_fork_is_supported_where_nobody_is_left() -> None:
+    stack = native("pthread_cond_wait", LIBC), native("wait_for_workers", "/job/libfast.so"), line("score_rows", 36)
+    found = judge(PARENT, forked(thread(101, *stack), rest=ASLEEP))
+    assert kind(found) == ("deadlock-fork", "supported") and "libfast.so" in found.verdict.headline
+    assert judge(PARENT, forked(thread(101, *stack))).verdict.kind == "waiting"
+    spawned = judge(PARENT, forked(thread(101, *stack), rest=ASLEEP, forked=False))
+    assert kind(spawned) == ("deadlock-lock", "established")
 
 
 def test_malloc_and_import_lock_after_fork() -> None:
