@@ -89,9 +89,14 @@ def _is_python(process: LivingProcess) -> bool:
 
 
 def _polls(thread: LivingThread) -> bool:
-    """It sleeps again and again, or stands in a launcher: it looks after its children now and then."""
+    """It sleeps again and again and asks after its children in between, or stands in a launcher.
+
+    Where its source could not be read it may do so.
+    """
     sleeps = thread.wait is not None and _POLLS.fullmatch(thread.wait.syscall or "") and not is_sleeping(thread)
-    return bool(sleeps) or any(_LAUNCHERS.search(frame.file) for frame in python_frames(thread))
+    return bool(sleeps and thread.tends is not False) or any(
+        _LAUNCHERS.search(frame.file) for frame in python_frames(thread)
+    )
 
 
 def _awaited_threads(process: LivingProcess, thread: LivingThread) -> Iterator[Step]:

@@ -71,7 +71,10 @@ class Rest(Struct, frozen=True):
 
 
 class LivingThread(Struct, frozen=True):
-    """`stacks`: as first and as last seen, equal when it stood still. `cpu_s`: used during the look."""
+    """`stacks`: as first and as last seen, equal when it stood still. `cpu_s`: used during the look.
+
+    `tends`, of a main thread with children: whether the loop that it sleeps in asks after them, as its source shows.
+    """
 
     tid: int
     name: str | None
@@ -82,6 +85,7 @@ class LivingThread(Struct, frozen=True):
     wait: Wait | None = None
     holds_gil: bool | None = None
     locks: tuple[HeldLock, ...] = ()
+    tends: bool | None = None
 
 
 CounterKind = Literal["io", "file", "buffer", "child", "ended", "local", "beat", "device"]

@@ -251,7 +251,7 @@ class Followed:
             swap_bytes=status and status.swap_bytes,
             major_faults=self.tally.major_faults,
             kernel_s=self.tally.kernel_s,
-            threads=tuple(self.standing.describe()),
+            threads=tuple(self.standing.describe(bool(self._children))),
             counters=(*self._counters(), *mark_consuming(rising, self.standing.sources), *device),
             moving=tuple(moving),
             hot=(*self.spy.hot_spots(), *self.standing.native_hot_spots()),

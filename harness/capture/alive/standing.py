@@ -20,6 +20,7 @@ from harness.capture.alive.locks import find_locks
 from harness.capture.alive.rest import read_rest
 from harness.capture.alive.spying import Spy
 from harness.capture.alive.stopwatch import Stopwatch
+from harness.capture.alive.tending import tends_children
 from harness.capture.alive.waits import read_place, read_wait
 from harness.capture.gdb_stacks import GDB, INSTALL, find_gdb
 from harness.capture.stacks import LADDER, has_pystack, take_stacks
@@ -127,7 +128,7 @@ class Standing:
         samples = self._tally.samples
         return {tid: about.state for tid, about in samples[-1].threads.items()} if samples else {}
 
-    def describe(self) -> Iterator[LivingThread]:
+    def describe(self, has_children: bool = False) -> Iterator[LivingThread]:
         stacks, spied = self._list_stacks(), self._spy.last()
         for tid, state in self._states().items():
             seen, spy = stacks.get(tid), spied.get(tid)
@@ -142,6 +143,7 @@ class Standing:
                 wait=self._waits.get(tid),
                 holds_gil=spy.owns_gil if spy else None,
                 locks=self._locks.get(tid, ()),
+                tends=tends_children(seen.frames, self.sources) if has_children and seen and tid == self.pid else None,
             )
 
     def list_running(self, file: re.Pattern[str]) -> list[int]:
