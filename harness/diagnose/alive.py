@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from harness.diagnose.asyncio_tasks import add_tasks, find_task_deadlock
 from harness.diagnose.children import find_blocked_child, find_blocked_io
 from harness.diagnose.deadlocks import find_lock_deadlock, find_openmp_deadlock
 from harness.diagnose.forks import find_fork_deadlock
@@ -55,6 +56,12 @@ _START_FRESH = Remedy(
     True,
     "fork copies locks and thread pools, but not the threads that would release or serve them",
 )
+
+
+def _find_deadlock(scene: Scene) -> Finding | None:
+    return find_lock_deadlock(scene) or find_task_deadlock(scene)
+
+
 ALIVE: tuple[AliveKind, ...] = (
     AliveKind(
         "stopped",
@@ -81,9 +88,9 @@ ALIVE: tuple[AliveKind, ...] = (
     ),
     AliveKind(
         "deadlock-lock",
-        "threads wait for each other in a ring, or all of them wait and nobody is left who could wake one",
+        "threads or asyncio tasks wait for each other in a ring, or all wait and nobody is left who could wake one",
         "Deadlock{who}: {detail}",
-        find_lock_deadlock,
+        _find_deadlock,
         (_ONE_ORDER,),
         next=None,
     ),
@@ -170,7 +177,7 @@ ALIVE_NAMES = tuple(kind.name for kind in ALIVE)
 def decide(scene: Scene) -> tuple[AliveKind, Finding]:
     for kind in ALIVE:
         if finding := kind.rule(scene):
-            return kind, finding
+            return kind, add_tasks(scene, kind.name, finding)
     raise AssertionError("the last rule matches everything")
 
 

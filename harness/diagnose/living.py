@@ -16,6 +16,7 @@ from harness.diagnose.children import HELPER, WORKER_LOOP, is_idle_worker
 from harness.diagnose.line import list_others, open_scene
 from harness.diagnose.moving import tell_rate
 from harness.diagnose.scene import Scene
+from harness.diagnose.task_words import draw_tasks
 from harness.diagnose.tree import Stack, collect_stacks, find_outlier, merge
 from harness.diagnose.verdict import Document, Living, Node, Outlier, Printed, Verdict
 from harness.diagnose.waiting import describe_threads
@@ -43,6 +44,7 @@ def _describe(scene: Scene, verdict: Verdict) -> Living:
     return Living(
         pid=named.pid if named else None,
         threads=tuple(describe_threads(named)) if named else (),
+        tasks=draw_tasks(named.tasks.tasks) if named and named.tasks else (),
         rising=tuple(
             f"{counter.name}: {counter.values[0]} → {counter.values[-1]}, {tell_rate(counter)}"
             + (f" (process {process.pid})" if process is not target else "")

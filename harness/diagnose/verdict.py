@@ -241,7 +241,8 @@ class Living(Struct, frozen=True):
     """What else was seen of one that lives. `threads`: of process `pid`, which is the one that the verdict names.
 
     `stopped_ms`: how long one of the `processes` stood still for our sake, at most. `tree`: where more than two are.
-    `interrupted`: system calls that our stops may have cut short, of all of them.
+    `interrupted`: system calls that our stops may have cut short, of all of them. `tasks`: of asyncio, those below that
+    the one above waits for.
     """
 
     pid: int | None
@@ -253,6 +254,7 @@ class Living(Struct, frozen=True):
     tree: Node | None = None
     outlier: Outlier | None = None
     interrupted: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
 
 
 class Document(Struct, frozen=True):

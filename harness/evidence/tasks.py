@@ -47,9 +47,8 @@ class EventLoop(Struct, frozen=True):
 
 
 class Tasks(Struct, frozen=True):
-    """`complete`: all that are not done are here, as they were at one moment. `signals`: what it has handlers for."""
+    """`complete`: all that are not done are here, as they were at one moment."""
 
     tasks: tuple[AsyncTask, ...]
     loops: tuple[EventLoop, ...]
     complete: bool
-    signals: tuple[str, ...] = ()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from harness.diagnose.living import tell_outlier
 from harness.diagnose.tree import outline
 from harness.diagnose.verdict import Document, Living, Node, Outlier, Printed
@@ -17,16 +19,19 @@ def list_living_rows(living: Living | None) -> list[tuple[str, list[str]]]:
     """(label, lines) each."""
     if living is None:
         return []
-    threads = list(living.threads[:_MOST_THREADS])
-    if len(living.threads) > len(threads):
-        threads.append(f"… {len(living.threads) - len(threads)} more lines; --json has all")
     unflushed = [line for printed in living.unflushed for line in _quote(printed, len(living.unflushed) > 1)]
     return [
         ("tree", draw_tree(living.tree, living.outlier) if living.tree else []),
-        ("threads", threads),
+        ("threads", _cut(living.threads)),
+        ("tasks", _cut(living.tasks)),
         ("moving", list(living.rising)),
         ("unflushed", unflushed),
     ]
+
+
+def _cut(lines: Sequence[str]) -> list[str]:
+    more = len(lines) - _MOST_THREADS
+    return [*lines[:_MOST_THREADS], *([f"… {more} more lines; --json has all"] if more > 0 else [])]
 
 
 def draw_tree(tree: Node, outlier: Outlier | None) -> list[str]:

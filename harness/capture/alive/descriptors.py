@@ -38,10 +38,11 @@ Direction = Optional[Literal["read", "write"]]  # noqa: UP045 (evaluated, on oth
 
 
 class Leads(NamedTuple):
-    """`peer_pids`: who else could end a wait there, as far as can be seen."""
+    """`peer_pids`: who else could end a wait there, as far as can be seen; `is_own`: nobody but the process itself."""
 
     words: str
     peer_pids: tuple[int, ...] = ()
+    is_own: bool = False
 
 
 class Row(NamedTuple):
@@ -236,7 +237,8 @@ def _describe_socket(inode: int, rows: dict[int, Row], peer: Holders, pid: int, 
     if peer.readers == (pid,):
         at = ", at its other end this process itself"
     row = rows.get(inode)
-    return Leads((_describe_unix(inode, pid, proc) if row is None else _describe_row(row)) + at, pids)
+    words = (_describe_unix(inode, pid, proc) if row is None else _describe_row(row)) + at
+    return Leads(words, pids, peer.readers == (pid,))
 
 
 def _describe_row(row: Row) -> str:

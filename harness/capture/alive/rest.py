@@ -43,20 +43,21 @@ Waits = dict[int, Optional[Wait]]  # noqa: UP045
 def read_rest(pid: int, read_waits: Callable[[], Waits], proc: Path = _PROC) -> tuple[Waits, Rest]:
     """What `read_waits` finds, and whether nobody has run meanwhile: then all of it was true at one moment.
 
-    Asked again where all may be in locks, and one of our own tools or a late sleeper has come in between.
+    Asked again where all may be in locks or an event loop, and one of our own tools or a late sleeper has come in
+    between.
     """
     for _ in range(_ATTEMPTS):
         before = _count_runs(pid, proc)
         waits = read_waits()
         together = before is not None and set(before) == set(waits) and before == _count_runs(pid, proc)
-        if together or not all(map(_may_be_lock, waits.values())):
+        if together or not all(map(_may_be_within, waits.values())):
             break
         time.sleep(_PAUSE_S)
     return waits, Rest(together, list_handled(pid, proc))
 
 
-def _may_be_lock(wait: Wait | None) -> bool:
-    return wait is None or wait.syscall is None or wait.syscall.startswith("futex")
+def _may_be_within(wait: Wait | None) -> bool:
+    return wait is None or wait.syscall is None or wait.syscall.startswith(("futex", "epoll"))
 
 
 def _count_runs(pid: int, proc: Path) -> dict[int, list[str]] | None:

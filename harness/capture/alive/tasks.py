@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.capture.alive.coroutines import NEWEST, OLDEST, Coroutines, Torn, find_types, list_instances
-from harness.capture.alive.event_loops import read_loops, read_signals
+from harness.capture.alive.event_loops import read_loops
 from harness.capture.alive.memory import Memory
 from harness.capture.alive.task_wakers import Task, describe, find_wakers
 from harness.evidence.gap import Gap
@@ -54,7 +54,7 @@ def read_tasks(pid: int, version: str | None, tids: list[int], proc: Path = _PRO
         memory.close()
     loops = tuple(read_loops(pid, tids, proc))
     stood = before is not None and before == _count_switches(pid, tids, proc)
-    seen = Tasks(tuple(describe(tasks, wakers)), loops, whole and stood, read_signals(pid, proc))
+    seen = Tasks(tuple(describe(tasks, wakers)), loops, whole and stood)
     return Reading(seen, search.tell_gap(memory.is_searched))
 
 

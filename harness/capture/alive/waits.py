@@ -211,18 +211,21 @@ def _epoll(call: Call) -> About:
     fd, watched = call.signed(0), _list_watched(call)
     if not watched:
         return About("waits for nothing: no descriptor is watched", fd)
-    return _about_many(call, watched)._replace(fd=fd)
+    return _about_many(call, watched, own=False)._replace(fd=fd)
 
 
 def _direction(events: int) -> Direction:
     return "read" if events & select.POLLIN else "write" if events & select.POLLOUT else None
 
 
-def _about_many(call: Call, fds: dict[int, Direction]) -> About:
+def _about_many(call: Call, fds: dict[int, Direction], *, own: bool = True) -> About:
+    """Without `own` those are left out that lead back to the process: a loop has a socket to wake itself."""
     if not fds:
         return About("waits for no descriptor: a sleep")
     leads = describe_all(call.pid, dict(list(fds.items())[:_MOST_NAMED]), call.proc)
-    words = [f"fd {fd}: {one.words}" for fd, one in zip(fds, leads, strict=False)]
+    words = [f"fd {fd}: {one.words}" for fd, one in zip(fds, leads, strict=False) if own or not one.is_own]
+    if not words and len(fds) == len(leads):
+        return About("waits for nothing from outside: only what wakes it from within is watched")
     if len(fds) > _MOST_NAMED:
         words.append(f"and {len(fds) - _MOST_NAMED} more")
     peers = tuple(dict.fromkeys(pid for one in leads for pid in one.peer_pids))

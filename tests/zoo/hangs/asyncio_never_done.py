@@ -1,7 +1,8 @@
-"""An asyncio task waits for a future that nobody sets.
+"""An asyncio task waits for a future that nobody sets, and nothing is left that could.
 
-An idle server looks the same, so it is "waiting"; the coroutine `receive` is on no thread's stack. In the control
-each future is set after 50 ms. Seen: one thread, state S in epoll_wait; py-spy's innermost own frame is run_client.
+Proven from outside: the loop's epoll has no timeout and watches one descriptor, the socket by which the loop wakes
+itself; the process has one thread, no child, no signal handler. The coroutine `receive` is on no thread's stack. In the
+control each future is set after 50 ms. Seen: one thread, state S in epoll_wait; its innermost own frame is run_client.
 """
 
 import asyncio
@@ -11,12 +12,14 @@ import sys
 from stage import say_ready
 
 EXPECT = {
-    "kind": "waiting",
+    "kind": "deadlock-lock",
+    "weaker": ["waiting"],
+    "status": "established",
     "pid_role": "main",
     "thread": "MainThread",
     "python_function": "run_client",
     "python_line_text": "asyncio.run(receive())",
-    "facts": ["run_client"],
+    "facts": ["`Task-1` in receive (asyncio_never_done.py:", "awaits a future", "run_client"],
 }
 CONTROL = {"kind": "progressing"}
 LIMIT_S = 110
