@@ -25,10 +25,10 @@ _MOST_HOSTS = 4
 
 
 def find_stopped(scene: Scene) -> Finding | None:
-    """The target itself; one below it only when nothing moves: it may be meant to rest."""
+    """The target itself; one below it only when nothing moves: it may be meant to rest. Who ran meanwhile is not."""
     for process in scene.processes[: 1 if scene.rising else None]:
         held = process.threads and all(thread.state in "Tt" for thread in process.threads)
-        if process.frozen or process.state in "Tt" or held:
+        if process.frozen or ((process.state in "Tt" or held) and not process.stopped_at_times):
             return _tell_stop(process)
     return None
 

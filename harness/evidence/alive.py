@@ -140,6 +140,7 @@ class LivingProcess(Struct, frozen=True):
     `major_faults`, `kernel_s` (CPU time in the kernel): during the look. `moving`: integer locals that changed, but did
     not only rise. `interrupted`: system calls that a stop of ours may have cut short (man 7 signal), each
     with its thread, as "recvfrom of thread 17 (MainThread), by pystack"; empty: none.
+    `stopped_at_times`: it was found stopped or traced, and ran during the look all the same, or another look held it.
     `tasks`: of asyncio, where a thread runs a loop.
     """
 
@@ -176,6 +177,7 @@ class LivingProcess(Struct, frozen=True):
     moving: tuple[Counter, ...] = ()
     host: str | None = None
     interrupted: tuple[str, ...] = ()
+    stopped_at_times: bool = False
     tasks: Tasks | None = None
     rest: Rest | None = None
 

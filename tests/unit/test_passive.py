@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from harness.capture.alive.counting import discount, make_counter
+from harness.capture.alive.holding import Moment, is_held_at_times
 from harness.capture.alive.spying import Frame, Local, Sighting, Spy, Thread
 from harness.capture.alive.tearing import Value, is_sure_to_rise
+from tests.unit.looks import judge, line, process, thread
 
 
 def seen(*values: int, ran: bool = True) -> list[Value]:
@@ -55,3 +57,24 @@ def test_what_rose_across_a_stop_of_ours_is_no_movement() -> None:
 def test_what_rises_beside_a_stop_still_rises() -> None:
     written = make_counter("io", "bytes written", [(0.0, 100), (0.5, 200), (1.0, 300)])
     assert discount(written, {0.0}).values == (100, 100, 200) and discount(written, {0.0}).rises
+
+
+def test_who_stays_stopped_without_a_turn_is_not_held_at_times_only() -> None:
+    stays, runs = Moment(True, "7 0 3"), Moment(False, "7 0 3")
+    assert not is_held_at_times([stays, stays]) and not is_held_at_times([runs, stays, stays])
+    assert not is_held_at_times([stays]) and not is_held_at_times([runs, runs]) and not is_held_at_times([])
+
+
+def test_who_had_a_turn_or_was_held_by_a_look_is_held_at_times() -> None:
+    stays, limited = Moment(True, "7 0 3"), Moment(True, "8 0 4")
+    assert is_held_at_times([stays, limited]) and is_held_at_times([stays, Moment(False, "8 0 4")])
+    assert is_held_at_times([stays, stays, limited, limited._replace(turns="9 0 5"), limited._replace(turns="9 0 5")])
+    assert is_held_at_times([Moment(False, "7 0 3"), stays]), "a state in one sample only is no stop"
+    assert is_held_at_times([stays, Moment(True, "7 0 3", by_look=True)])
+
+
+def test_who_is_stopped_at_times_is_not_stopped() -> None:
+    stopped = thread(100, line("train", 60), state="T")
+    assert judge(process(stopped)).verdict.kind == "stopped"
+    assert judge(process(stopped, stopped_at_times=True)).verdict.kind != "stopped"
+    assert judge(process(stopped, stopped_at_times=True, frozen=True)).verdict.kind == "stopped"

@@ -15,6 +15,7 @@ from typing import Literal
 
 from harness.capture.alive.counting import Tally, make_counter
 from harness.capture.alive.descriptors import name_process
+from harness.capture.alive.holding import Holding
 from harness.capture.alive.living import (
     Status,
     age_s,
@@ -67,6 +68,7 @@ class Followed:
         self.unflushed: tuple[Unflushed, ...] = ()
         self.spy_due_s = self.buffers_due_s = 0.0
         self.has_waits = False
+        self._holding = Holding(pid)
         self._refused = why_not_stop(pid)
         self._buffers: dict[int, list[tuple[float, int]]] = {}
         self._gaps: dict[str, Gap] = {}
@@ -113,6 +115,7 @@ class Followed:
             self._note_end(at_s)
             return
         before, self.last = self.last.state, sample.stat
+        self._holding.note(sample.stat.state in "Tt" or all(one.state in "Tt" for one in sample.threads.values()))
         if sample.stat.state in "ZX" and before not in "ZX":
             self._note_end(at_s)
         elif self.identity.loaded_at and self._loaded_at() not in (None, b"", self.identity.loaded_at):
@@ -246,6 +249,7 @@ class Followed:
             rank=self.identity.rank,
             role=self.role,
             tracer_pid=status and status.tracer_pid,
+            stopped_at_times=self._holding.is_at_times,
             frozen=is_frozen(self.pid),
             rss_bytes=self.last.rss_bytes,
             swap_bytes=status and status.swap_bytes,
