@@ -29,6 +29,7 @@ _NO_FILE = ("[", "linux-vdso")  # code of the kernel's, which is no image
 # What is kept of a deep stack: the recursion shows in the innermost frames, where it began in the outermost, and what
 # was asked of it where Python comes in.
 _INNERMOST, _AROUND, _OUTERMOST = 200, 20, 50
+_UNMERGED = "native and Python frames of thread {} could not be merged"
 SIGNAL_FRAME = "__restore_rt"
 _TRAMPOLINES = {SIGNAL_FRAME, "__restore", "__kernel_rt_sigreturn", "__default_rt_sa_restorer", "_sigtramp"}
 # What a trampoline is made of, the way gdb and libgcc know it: in a stripped libc it has no name.
@@ -60,7 +61,10 @@ class PythonFrame(Struct, frozen=True):
 
 
 class EngineThread(Struct, frozen=True):
-    """Outermost frame first."""
+    """Outermost frame first.
+
+    `whole`: the native frames reach the thread's beginning. `torn`: it went on between the two readings.
+    """
 
     tid: int
     name: str | None
@@ -68,6 +72,8 @@ class EngineThread(Struct, frozen=True):
     python: tuple[PythonFrame, ...]
     python_state: bool | None = None
     holds_gil: bool | None = None
+    whole: bool = True
+    torn: bool = False
 
 
 class SpyFrame(Struct, frozen=True):
@@ -135,9 +141,24 @@ def read_engine(output: bytes, places: Places, source: str) -> Iterator[tuple[Cr
     """What the pystack child printed: each thread, and what is wrong with it."""
     for thread in msgspec.json.decode(output, type=list[EngineThread]):
         frames, merged = merge_frames(thread, places)
-        note = None if merged else f"native and Python frames of thread {thread.tid} could not be merged"
+        note = None if merged else _UNMERGED.format(thread.tid)
         state, gil = thread.python_state, thread.holds_gil
         yield CrashThread(thread.tid, thread.name, False, fold(frames), source, state, gil), note
+
+
+class _Walked(Struct, frozen=True):
+    threads: tuple[EngineThread, ...]
+    notes: tuple[str, ...] = ()
+
+
+def read_walk(output: bytes, places: Places, source: str) -> Iterator[tuple[CrashThread, str | None]]:
+    """What own_walk printed."""
+    walked = msgspec.json.decode(output, type=_Walked)
+    for index, thread in enumerate(walked.threads):
+        frames, merged = merge_frames(thread, places)
+        notes = [*(walked.notes if index == 0 else ()), *([] if merged else [_UNMERGED.format(thread.tid)])]
+        state, gil = thread.python_state, thread.holds_gil
+        yield CrashThread(thread.tid, thread.name, False, fold(frames), source, state, gil), "; ".join(notes) or None
 
 
 def read_spy(output: bytes, places: Places, source: str) -> Iterator[tuple[CrashThread, str | None]]:
@@ -152,15 +173,17 @@ def merge_frames(thread: EngineThread, places: Places) -> tuple[tuple[CrashFrame
 
     The rule of pystack/traceback_formatter.py: as many evaluating frames as entry frames, else nobody can tell which
     runs which. Unlike there no native frame is left out, and an evaluating frame that was itself interrupted stays.
+    Where the outer native frames are not known, the inner ones run the inner Python frames.
     """
     runs = _split_at_entries(thread.python)
     natives = [place_native(frame, places) for frame in thread.native]
     evaluating = _list_evaluating(thread.native, places, len(runs))
-    if len(runs) != sum(evaluating):
+    outer = len(runs) - sum(evaluating)
+    if thread.torn or outer < 0 or (outer and thread.whole):
         pythons = [frame for run in runs for frame in run]
-        return (*reversed(natives), *reversed(pythons)), not (natives and pythons)
-    merged: list[CrashFrame] = []
-    next_run = iter(runs)
+        return (*reversed(natives), *reversed(pythons)), thread.torn or not (natives and pythons)
+    merged = [frame for run in runs[:outer] for frame in run]
+    next_run = iter(runs[outer:])
     for index, (evaluates, frame) in enumerate(zip(evaluating, natives, strict=True)):
         if evaluates:
             merged += next(next_run)

@@ -76,14 +76,18 @@ class _Runtime:
         return self._field(thread, "thread_state.native_thread_id")
 
     def list_frames(self, thread: int, with_locals: bool) -> Iterator[dict[str, Any]]:
-        """Innermost first."""
+        """Innermost first. Around those that one call into the interpreter runs it has put a frame of nobody's code."""
         frame = self._field(thread, "thread_state.current_frame")
+        told: dict[str, Any] = {}
         for _ in range(_MOST_FRAMES):
             if not frame:
                 return
             code = self._field(frame, "interpreter_frame.executable") & ~_TAG_BITS
             if self._name_kind(code) == b"code":
-                yield self._describe(frame, code, with_locals)
+                told = self._describe(frame, code, with_locals)
+                yield told
+            else:
+                told["is_entry"] = True
             frame = self._field(frame, "interpreter_frame.previous")
         raise _Torn
 
@@ -93,6 +97,7 @@ class _Runtime:
         name, file, first_line, table, variables = self._codes[code]
         offset = self._field(frame, "interpreter_frame.instr_ptr") - self._find_bytecode(frame, code)
         told: dict[str, Any] = {"name": name, "filename": file, "line": find_line(table, first_line, offset)}
+        told["is_entry"] = False
         if with_locals:
             told["locals"] = list(self._list_integers(frame, variables))
         return told

@@ -18,10 +18,10 @@ def warm_engine() -> None:
         import pystack.engine  # noqa: F401
 
 
-def read_threads(pid: int, mode: str) -> list[dict[str, Any]]:
+def read_threads(pid: int, mode: str, stop: bool = True) -> list[dict[str, Any]]:
     from pystack.engine import NativeReportingMode, get_process_threads
 
-    threads = get_process_threads(pid, stop_process=True, native_mode=NativeReportingMode[mode])
+    threads = get_process_threads(pid, stop_process=stop, native_mode=NativeReportingMode[mode])
     return [_describe(thread) for thread in threads]
 
 
@@ -71,11 +71,11 @@ def _tell_gil(told: int) -> bool | None:
     return None if told < 0 else told > 0
 
 
-def print_threads(pid: int, mode: str, deadline_s: float) -> None:
+def print_threads(pid: int, mode: str, deadline_s: float, stop: bool = True) -> None:
     # Should our parent be gone by then, nobody else would end a look that hangs, and the target would stand for ever.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, deadline_s)
-    print_answer(read_threads(pid, mode))
+    print_answer(read_threads(pid, mode, stop))
 
 
 def print_answer(threads: list[dict[str, Any]]) -> None:

@@ -44,23 +44,32 @@ CARRIED: dict[str, str] = {}  # on another host: the tools that were found or se
 
 
 class Said(NamedTuple):
-    """What a tool printed; `error` null when it ended well. `cut_short`: it did not end by itself."""
+    """What a tool printed; `error` null when it ended well. `cut_short`: it did not end by itself.
+
+    `stopped_ms`, `interrupted`: by its own account.
+    """
 
     output: bytes
     error: str | None
     pid: int | None = None
     overdue: bool = False
     cut_short: bool = False
+    stopped_ms: float | None = None
+    interrupted: tuple[str, ...] = ()
 
 
 class Rung(NamedTuple):
-    """`read` turns what the tool printed into threads, each with what is wrong with it (null: nothing)."""
+    """`read` turns what the tool printed into threads, each with what is wrong with it (null: nothing).
+
+    `stops`: the tool stops the whole process, and may leave it so when it ends in the middle.
+    """
 
     engine: str
     mode: str
     step: Step
     ask: Callable[[int, str, float], Said]
     read: Callable[[bytes, Places, str], Iterator[tuple[CrashThread, str | None]]]
+    stops: bool = True
 
     @property
     def tool(self) -> str:
@@ -101,7 +110,7 @@ LADDER = (
     Rung("pystack", "native", "native", _pystack, read_engine),
     Rung("py-spy", "native", "native", _py_spy, read_spy),
     Rung("py-spy", "", "python", _py_spy, read_spy),
-    Rung("own reader", "", "python", _own, read_spy),
+    Rung("own reader", "", "python", _own, read_spy, stops=False),
 )
 # An unwinder would follow an endless recursion to its end; what Python runs can be read without one.
 DEEP_LADDER = (Rung("pystack", "", "python", _pystack, read_engine), *LADDER[-2:])
@@ -154,23 +163,24 @@ class _Look:
         left_s = self.end - begun
         given_s = left_s if last else max(left_s / 2, left_s - _FOR_THE_NEXT_S)
         threads: tuple[CrashThread, ...] = ()
-        tool_pid = None
+        said = Said(b"", None)
         if rung.engine in self.overdue:
             error: str | None = "not tried: it did not answer before"
         elif given_s < _ENOUGH_TO_TRY_S:
             error = "not tried: no time was left"
         else:
             said = self._ask(rung, given_s)
-            tool_pid = said.pid
             threads, error = self._read(rung, said)
-        self.tools.append(ToolRun(rung.tool, round(time.monotonic() - begun, 4), _shorten(error), tool_pid))
+        seconds = round(time.monotonic() - begun, 4)
+        run = ToolRun(rung.tool, seconds, _shorten(error), said.pid, said.stopped_ms, said.interrupted)
+        self.tools.append(run)
         return threads
 
     def _ask(self, rung: Rung, given_s: float) -> Said:
         said = rung.ask(self.pid, rung.mode, given_s)
         if said.overdue:
             self.overdue.add(rung.engine)
-        if said.cut_short and not self.was_stopped:
+        if rung.stops and said.cut_short and not self.was_stopped:
             let_go(self.pid)
         return said
 

@@ -38,11 +38,13 @@ class Walk(NamedTuple):
     """Addresses of the frames, innermost first: the program counter, then return addresses.
 
     `deep`: there are more. `broken`: the last frame's own table leads to no caller: the stack is not that function's.
+    `whole`: the last frame's own table says that nobody has called it: where a thread begins.
     """
 
     addresses: tuple[int, ...]
     deep: bool = False
     broken: bool = False
+    whole: bool = False
 
 
 class Memory(NamedTuple):
@@ -61,19 +63,12 @@ def list_code(rows: list[Row]) -> tuple[tuple[int, int], ...]:
 
 
 def walk_stack(registers: Mapping[str, int], memory: Memory, machine: str, most: int) -> Walk:
-    if machine not in _NUMBERS or _PC[machine] not in registers:
-        return Walk(())
-    known = {number: registers[name] for name, number in _NUMBERS[machine].items() if name in registers}
-    walker = _Walker(memory, machine)
-    addresses, innermost = [registers[_PC[machine]]], True
-    while len(addresses) < most:
-        step = walker.step(addresses[-1], known, innermost)
-        if step is None:
-            return Walk(tuple(addresses), broken=walker.broken)
-        innermost = not innermost and memory.places.holds_trampoline(addresses[-1])
-        address, known = step
-        addresses.append(address)
-    return Walk(tuple(addresses), deep=True)
+    return Walker(memory, machine).walk(registers, most)
+
+
+def name_registers(machine: str, stack: int, pc: int) -> dict[str, int]:
+    """The two that /proc tells of a thread that sleeps."""
+    return {"rsp" if machine == "x86_64" else "sp": stack, _PC[machine]: pc}
 
 
 def read_by_page(read: Callable[[int, int], bytes]) -> Callable[[int, int], bytes]:
@@ -95,14 +90,36 @@ def read_by_page(read: Callable[[int, int], bytes]) -> Callable[[int, int], byte
     return read_some
 
 
-class _Walker:
+class Walker:
+    """Of one process: what it has read of code and frame tables holds for all threads."""
+
     def __init__(self, memory: Memory, machine: str) -> None:
         self._memory, self._read, self._machine = memory, read_by_page(memory.read), machine
         self._tables: dict[int, FrameTable | None] = {}
         self._rules: dict[int, Rules | None] = {}
-        self.broken = False
+        self._stack: tuple[int, bytes] | None = None
+        self._broken = self._whole = False
 
-    def step(self, pc: int, known: dict[int, int], innermost: bool) -> tuple[int, dict[int, int]] | None:
+    def walk(self, registers: Mapping[str, int], most: int, stack: tuple[int, bytes] | None = None) -> Walk:
+        """`stack`: its start and a copy of it, of a thread that has gone on since; what is not in it is not looked at.
+
+        Of registers any may be missing: the walk ends where one of them would be needed.
+        """
+        if self._machine not in _NUMBERS or _PC[self._machine] not in registers:
+            return Walk(())
+        self._stack, self._broken, self._whole = stack, False, False
+        known = {number: registers[name] for name, number in _NUMBERS[self._machine].items() if name in registers}
+        addresses, innermost = [registers[_PC[self._machine]]], True
+        while len(addresses) < most:
+            step = self._step(addresses[-1], known, innermost)
+            if step is None:
+                return Walk(tuple(addresses), broken=self._broken, whole=self._whole)
+            innermost = not innermost and self._memory.places.holds_trampoline(addresses[-1])
+            address, known = step
+            addresses.append(address)
+        return Walk(tuple(addresses), deep=True)
+
+    def _step(self, pc: int, known: dict[int, int], innermost: bool) -> tuple[int, dict[int, int]] | None:
         """The caller: where it goes on, and its registers. Null: it cannot be told for certain."""
         if not innermost and self._memory.places.holds_trampoline(pc):
             return self._step_out_of_handler(known)
@@ -117,14 +134,15 @@ class _Walker:
         address = caller.pop(rules.returns_by, None) if rules.returns_by in rules.saved or innermost else None
         # Only the innermost frame may share its stack pointer with its caller: it has not called anybody.
         if address is None or frame < known[stack] + (0 if innermost else 8) or not self._is_return(address):
-            self.broken = bool(address)  # at the base of a thread nothing is saved, or a zero
+            self._broken = bool(address)  # at the base of a thread nothing is saved, or a zero
+            self._whole = address == 0 or rules.saved.get(rules.returns_by, 0) is None
             return None
         return address, {**caller, stack: frame}
 
     def _step_out_of_handler(self, known: dict[int, int]) -> tuple[int, dict[int, int]] | None:
         """What the signal has interrupted, whose stack may be another."""
         offset, names = _INTERRUPTED[self._machine]
-        data = self._read(known[_STACK_POINTER[self._machine]] + offset, 8 * len(names))
+        data = self._read_stack(known[_STACK_POINTER[self._machine]] + offset, 8 * len(names))
         if len(data) < 8 * len(names):
             return None
         saved = dict(zip(names, struct.unpack(f"<{len(names)}Q", data), strict=True))
@@ -160,8 +178,14 @@ class _Walker:
         return follows_call(self._read, address, self._machine) is True or self._memory.places.holds_trampoline(address)
 
     def _word(self, address: int) -> int | None:
-        data = self._read(address, 8)
+        data = self._read_stack(address, 8)
         return struct.unpack("<Q", data)[0] if len(data) == 8 else None
+
+    def _read_stack(self, address: int, size: int) -> bytes:
+        if self._stack is None:
+            return self._read(address, size)
+        start, copy = self._stack
+        return copy[address - start : address - start + size] if address >= start else b""
 
     def _find_rules(self, address: int) -> Rules | None:
         if address not in self._rules:

@@ -83,6 +83,13 @@ def build_parser() -> argparse.ArgumentParser:
     attach.add_argument("targets", metavar="TARGET", nargs="*", help="processes; those below them are looked at too")
     attach.add_argument("--match", metavar="TEXT", help="Python processes with TEXT in their command line")
     attach.add_argument("--for", dest="for_s", metavar="TIME", default="5", help="how long to look (default: 5s)")
+    attach.add_argument(
+        "--native",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="native stacks: without a stop of the process (default); with one, which may cut its system calls short; "
+        "not at all",
+    )
     attach.add_argument("-q", "--quiet", action="store_true", help="the verdict line only")
     attach.add_argument("--json", action="store_true", help="one JSON document on stdout")
     attach.add_argument("--cases", metavar="DIR", help="keep the look in DIR (a remote one is always kept)")

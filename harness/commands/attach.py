@@ -26,7 +26,7 @@ def attach_command(arguments: argparse.Namespace) -> int:
     asked = read_targets(arguments)
     if not asked.names_processes:
         return show_choice(arguments)
-    looks, unseen = take_looks(asked, for_s)
+    looks, unseen = take_looks(asked, for_s, arguments.native)
     if len(looks) > 1 or unseen or len(looks[0].targets) > 1 or sum(map(len, asked.hosts.values())) > 1:
         group = _keep(asked, looks, judge_group(*looks, unseen=unseen), arguments.cases)
         print_answer(group, render_group_line if arguments.quiet else render_group, arguments.json)

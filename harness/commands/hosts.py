@@ -18,6 +18,7 @@ import msgspec
 
 from harness.capture.alive.look import take_look
 from harness.capture.alive.processes import leave_out_descendants, list_python_processes
+from harness.capture.quiet_stacks import Native
 from harness.capture.remote.hosts import ask_all
 from harness.capture.remote.look import prepare, take_remote_look
 from harness.capture.remote.place import HERE, Host, name_hosts
@@ -99,18 +100,19 @@ def open_there(asked: Asked, host: Host) -> Iterator[Session]:
         raise
 
 
-def take_looks(asked: Asked, for_s: float) -> tuple[list[Look], list[Gap]]:
-    answers, unseen = ask_hosts(asked, lambda host, name: _look_at(asked, host, name, for_s))
+def take_looks(asked: Asked, for_s: float, native: Native = "auto") -> tuple[list[Look], list[Gap]]:
+    answers, unseen = ask_hosts(asked, lambda host, name: _look_at(asked, host, name, for_s, native))
     return list(answers.values()), unseen
 
 
-def _look_at(asked: Asked, host: Host, name: str, for_s: float) -> Look:
+def _look_at(asked: Asked, host: Host, name: str, for_s: float, native: Native) -> Look:
     if not asked.is_far(host):
-        return take_look(find_here(asked.hosts.get(host, []), asked.match), for_s)
+        return take_look(find_here(asked.hosts.get(host, []), asked.match), for_s, native=native)
     with open_there(asked, host) as session:
         if session.takes_agent:
             prepare(session, needs_tool=asked.match is not None or bool(session.facts.pids))
-        return label_look(take_remote_look(session, find_there(session, asked, host), for_s), asked, host, name)
+        look = take_remote_look(session, find_there(session, asked, host), for_s, native=native)
+        return label_look(look, asked, host, name)
 
 
 def label_look(look: Look, asked: Asked, host: Host, name: str) -> Look:

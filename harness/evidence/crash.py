@@ -80,12 +80,17 @@ class Cpu(Struct, frozen=True):
 
 
 class ToolRun(Struct, frozen=True):
-    """One tool's try at the stacks, in the order they were made; `error` are its own words."""
+    """One tool's try at the stacks, in the order they were made; `error` are its own words.
+
+    Where it counts them itself: `stopped_ms`, the sum of its stops, and the system calls that one may have cut short.
+    """
 
     tool: str
     seconds: float
     error: str | None
     pid: int | None = None
+    stopped_ms: float | None = None
+    interrupted: tuple[str, ...] = ()
 
 
 class Crash(Struct, frozen=True):

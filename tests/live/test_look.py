@@ -151,7 +151,7 @@ def test_the_time_asked_for_is_a_deadline_and_what_stands_is_stopped_for_its_nat
         event.wait()
     """
     seen, look = look_at(start(source), 2.0)
-    assert [run.tool for run in seen.tools] == ["pystack native-all", "py-spy locals"]
+    assert [run.tool for run in seen.tools] == ["own walk", "py-spy locals"]
     assert 1.5 <= look.looked_s < 5, "some seconds for a machine that is busy with other things"
     assert len(seen.threads) == 39 and not any(thread.changed for thread in seen.threads)
 

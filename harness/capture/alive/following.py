@@ -38,6 +38,7 @@ from harness.capture.alive.unflushed import Buffers
 from harness.capture.files.images import list_images, read_maps
 from harness.capture.openmp.live import complete
 from harness.capture.openmp.sighting import look_while_held
+from harness.capture.quiet_stacks import Native
 from harness.capture.snapshot import name_owners
 from harness.capture.tree import read_exit
 from harness.evidence.alive import Counter, LivingProcess, ThreadState
@@ -56,14 +57,14 @@ _TASKS_S = 6.0
 class Followed:
     """`parent`: among those followed. OSError when there is no such process."""
 
-    def __init__(self, pid: int, parent: Followed | None, *, is_target: bool) -> None:
+    def __init__(self, pid: int, parent: Followed | None, *, is_target: bool, native: Native = "auto") -> None:
         self.pid, self._parent = pid, parent
         self.first = self.last = read_stat(pid)
         self._above = parent.identity if parent else read_identity(self.first.ppid)
         self._is_target = is_target
         self._identify()
         self.tally, self.spy, self.buffers = Tally(pid), Spy(pid), Buffers(pid)
-        self.standing = Standing(pid, self.tally, self.spy)
+        self.standing = Standing(pid, self.tally, self.spy, native)
         self.images: tuple[Image, ...] = ()
         self.unflushed: tuple[Unflushed, ...] = ()
         self.spy_due_s = self.buffers_due_s = 0.0
@@ -267,6 +268,7 @@ class Followed:
             parent_threads=_count_threads(self.last.ppid),
             forked=self.forked,
             tools=tuple(run for run in runs if run is not None),
+            interrupted=self.standing.interrupted,
             stopped_ms=round(self.standing.stopped_ms, 1),
             ended=self.ended,
             tasks=self._tasks,

@@ -24,6 +24,7 @@ from harness.capture.alive.following import MANY_THREADS, Followed
 from harness.capture.alive.living import find_family, read_stat, read_status
 from harness.capture.alive.macos import sample_processes
 from harness.capture.pystack_engine import warm_engine
+from harness.capture.quiet_stacks import Native
 from harness.errors import HarnessError
 from harness.evidence.alive import Look, ThreadState
 from harness.evidence.gap import Gap
@@ -47,11 +48,19 @@ _MOST_PROCESSES = 128
 _AT_A_TIME = max(1, min(4, (os.cpu_count() or 1) // 2))
 
 
-def take_look(pids: Sequence[int], for_s: float = 5.0, on_sample: Callable[[Look], object] | None = None) -> Look:
-    """HarnessError when none of the processes can be looked at. `on_sample` gets what is known so far."""
+def take_look(
+    pids: Sequence[int],
+    for_s: float = 5.0,
+    on_sample: Callable[[Look], object] | None = None,
+    native: Native = "auto",
+) -> Look:
+    """HarnessError when none of the processes can be looked at. `on_sample` gets what is known so far.
+
+    `native`: whether its native stacks are worth a stop of the whole process ("always"), or wanted at all.
+    """
     if sys.platform == "darwin":
         return sample_processes(pids, for_s)
-    looking = _Looking(pids, for_s)
+    looking = _Looking(pids, for_s, native)
     try:
         return looking.run(on_sample)
     finally:
@@ -59,8 +68,8 @@ def take_look(pids: Sequence[int], for_s: float = 5.0, on_sample: Callable[[Look
 
 
 class _Looking:
-    def __init__(self, pids: Sequence[int], for_s: float) -> None:
-        self.for_s = for_s
+    def __init__(self, pids: Sequence[int], for_s: float, native: Native) -> None:
+        self.for_s, self._native = for_s, native
         self.gaps: list[Gap] = []
         self.targets = self._check(pids)
         self.followed: dict[int, Followed] = {}
@@ -197,7 +206,7 @@ class _Looking:
             if pid not in self.followed and len(self.followed) < _MOST_PROCESSES:
                 try:
                     parent = self.followed.get(read_stat(pid).ppid)
-                    self.followed[pid] = Followed(pid, parent, is_target=pid in self.targets)
+                    self.followed[pid] = Followed(pid, parent, is_target=pid in self.targets, native=self._native)
                 except OSError:
                     self._leave_out(pid)  # it has ended already
         if not self.samples:

@@ -1,8 +1,9 @@
 """Where the threads of one process stand: their stacks, the system calls they wait in, the locks they hold or want.
 
-Stops the process for the stacks only; how long is measured. Whether it may be stopped is for the caller to know. A
-thread that is found at the same place (/proc: stack and code pointer) as after the first look has not moved, and need
-not be stopped again to know that.
+Stops the process for the stacks only if that was asked for (`native` "always"); else at most single threads for a
+moment (quiet_stacks.py). How long is measured. Whether it may be stopped is for the caller to know. A thread that is
+found at the same place (/proc: stack and code pointer) as after the first look has not moved, and need not be looked at
+again to know that.
 """
 
 from __future__ import annotations
@@ -23,21 +24,23 @@ from harness.capture.alive.stopwatch import Stopwatch
 from harness.capture.alive.tending import tends_children
 from harness.capture.alive.waits import read_place, read_wait
 from harness.capture.gdb_stacks import GDB, INSTALL, find_gdb
-from harness.capture.stacks import LADDER, has_pystack, take_stacks
+from harness.capture.quiet_stacks import OWN_WALK, QUIET_LADDER, Native
+from harness.capture.stacks import LADDER, Rung, has_pystack, take_stacks
 from harness.evidence.alive import HeldLock, HotSpot, LivingThread, Rest, ThreadState, Wait
-from harness.evidence.crash import CrashFrame, CrashThread, ToolRun
+from harness.evidence.crash import CrashFrame, CrashThread, Step, ToolRun
 from harness.evidence.gap import Gap
 
 _WHAT = "native stacks"
 _BUSY_SHARE = 0.2
+Taken = tuple[Step, tuple[CrashThread, ...], tuple[ToolRun, ...]]
 _LOCKS_S = 5.0
 
 
 class Standing:
     """`tally`, `spy`: of the same process; whose threads there are, and their Python lines, is known to them."""
 
-    def __init__(self, pid: int, tally: Tally, spy: Spy) -> None:
-        self.pid, self._tally, self._spy = pid, tally, spy
+    def __init__(self, pid: int, tally: Tally, spy: Spy, native: Native) -> None:
+        self.pid, self._tally, self._spy, self._native = pid, tally, spy, native
         self.sources = Sources(pid)
         self.stacks: list[tuple[CrashThread, ...]] = []
         self.tools: list[ToolRun] = []
@@ -51,15 +54,15 @@ class Standing:
         self._locks_of: object = None
 
     def look_at_stacks(self, python: str | None, deadline_s: float) -> None:
-        """Of all threads, native and Python. A tenth of a second for a few threads, more with torch."""
-        if python is None and find_gdb() is None:
+        """Of all threads, native and Python: some tenths of a second. It stands for that long if that was asked for."""
+        if self._native == "never":
+            self.skip_stacks("not asked for (--native never)")
+            return
+        if self._native == "always" and python is None and find_gdb() is None:
             self.gap = Gap(_WHAT, f"process {self.pid} is not Python, and there is no gdb", INSTALL)
             return
         begun = time.monotonic()
-        with Stopwatch(self.pid) as watch:
-            ladder = LADDER if python else (GDB,)
-            step, threads, tools = take_stacks(self.pid, python, deadline_s, ladder=ladder)
-        self.stopped_ms += watch.stopped_ms
+        step, threads, tools = self._take_stacks(python, deadline_s)
         self.took_s = time.monotonic() - begun
         self.tools += tools
         self.stacks += [threads] if threads else []
@@ -68,6 +71,22 @@ class Standing:
             words = [f"{run.tool}: {run.error.strip().splitlines()[-1]}" for run in tools if run.error]
             words += [] if has_pystack() else ["pystack, which sees threads that Python does not know, is not there"]
             self.gap = Gap(f"some {_WHAT}" if threads else _WHAT, "; ".join(words))
+
+    def _take_stacks(self, python: str | None, deadline_s: float) -> Taken:
+        if self._native == "always":
+            with Stopwatch(self.pid) as watch:
+                taken = take_stacks(self.pid, python, deadline_s, ladder=LADDER if python else (GDB,))
+            self.stopped_ms += watch.stopped_ms
+            return taken
+        ladder: tuple[Rung, ...] = QUIET_LADDER if python else (OWN_WALK,)
+        taken = take_stacks(self.pid, python, deadline_s, ladder=ladder)
+        self.stopped_ms += sum(run.stopped_ms or 0.0 for run in taken[2])
+        return taken
+
+    @property
+    def interrupted(self) -> tuple[str, ...]:
+        """System calls that our stops of threads may have cut short."""
+        return tuple(f"{call}, by {run.tool}" for run in self.tools for call in run.interrupted)
 
     def skip_stacks(self, why: str) -> None:
         if not self.stacks:

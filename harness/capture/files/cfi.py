@@ -1,7 +1,8 @@
 """Where a function's caller is: the call frame information of one loaded image (.eh_frame), for one address at a time.
 
-LSB Core, "DWARF Extensions", and DWARF 5 section 6.4. Only what compilers emit for ordinary functions: a rule that is
-an expression, as of a PLT entry or a signal frame, is reported as none, so that nobody walks on by a guess.
+LSB Core, "DWARF Extensions", and DWARF 5 section 6.4. Only what compilers emit for ordinary functions, and the one
+expression that linkers emit for the entries of a PLT; any other expression, as of a signal frame, is reported as none,
+so that nobody walks on by a guess.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ _LONGEST_ENTRY = 1 << 16
 _FIXED = {0x0: "Q", 0x2: "H", 0x3: "I", 0x4: "Q", 0xA: "h", 0xB: "i", 0xC: "q"}  # DW_EH_PE_*
 _RELATIVE = 0x10
 _OMITTED = 0xFF
+# rsp + 8, and 8 more from the 11th byte of an entry on, where its push is done (or 10th, 9th: with another first
+# instruction): binutils bfd/elfxx-x86.c, "elf_x86_64_eh_frame_plt".
+_PLT = (bytes((0x77, 8, 0x80, 0, 0x3F, 0x1A)), bytes((0x2A, 0x33, 0x24, 0x22)))
+_RSP = 7
 
 Read = Callable[[int, int], bytes]
 
@@ -182,9 +187,11 @@ class _Machine:
         self.saved: dict[int, int | None] = {}
         self.initial: dict[int, int | None] = {}
         self._kept: list[tuple[int, int, dict[int, int | None]]] = []
+        self._wanted = 0
 
     def run(self, program: bytes, wanted: int | None = None) -> None:
         code = _Cursor(program, 0)
+        self._wanted = wanted or 0
         while code.at < len(program):
             operation = code.take("B")
             step = self._advance(operation, code)
@@ -230,10 +237,18 @@ class _Machine:
             self._kept.append((self.register, self.offset, dict(self.saved)))
         elif operation == 0x0B:
             self.register, self.offset, self.saved = self._kept.pop()
+        elif operation == 0x0F:  # def_cfa_expression
+            self._use_expression(bytes(code.take("B") for _ in range(code.leb())))
         elif operation == 0x2E:  # GNU_args_size
             code.leb()
         elif operation not in (0x00, 0x2D):  # nop; on aarch64 the return address may be signed from here on
             raise ValueError("a rule that is an expression, or unknown")
+
+    def _use_expression(self, words: bytes) -> None:
+        if (words[:6], words[7:]) != _PLT:
+            raise ValueError("a rule that is an expression")
+        self.register = _RSP
+        self.offset = 16 if self._wanted & 15 >= words[6] - 0x30 else 8
 
     def _restore(self, register: int) -> None:
         self.saved.pop(register, None)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from harness.capture.quiet_stacks import Native
 from harness.capture.remote.link import LinkBroken
 from harness.capture.remote.session import Session
 from harness.capture.remote.shell import take_shell_look
@@ -40,7 +41,11 @@ def prepare(session: Session, *, needs_tool: bool = True) -> None:
 
 
 def take_remote_look(
-    session: Session, pids: Sequence[int], for_s: float, on_sample: Callable[[Look], object] | None = None
+    session: Session,
+    pids: Sequence[int],
+    for_s: float,
+    on_sample: Callable[[Look], object] | None = None,
+    native: Native = "auto",
 ) -> Look:
     """HarnessError: nothing could be seen. The session is prepared already, if there is a Python."""
     if session.is_mac:
@@ -56,7 +61,7 @@ def take_remote_look(
         if on_sample is not None:
             on_sample(look)
 
-    question = {"pids": list(pids), "for_s": for_s}
+    question = {"pids": list(pids), "for_s": for_s, "native": native}
     try:
         look = session.call("look", question, Look, _MOST_SLOW * for_s + _BESIDES_S, keep)
     except (LinkBroken, TimeoutError) as error:

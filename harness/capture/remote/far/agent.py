@@ -105,7 +105,7 @@ class _Agent:
         from harness.capture.alive.look import take_look
 
         _use_tools(request["pids"])
-        return take_look(request["pids"], request["for_s"], tell)
+        return take_look(request["pids"], request["for_s"], tell, request["native"])
 
     def list(self, request: dict[str, Any], tell: _Answer) -> Any:
         from harness.capture.alive.processes import leave_out_descendants, list_python_processes
