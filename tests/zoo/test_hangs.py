@@ -23,7 +23,15 @@ LOOK_S = "4"
 DEADLINE_S = 60
 EXIT = {"progressing": 0, "waiting": 11, "busy-python": 11, "busy-native": 11}
 # What depends on how an interpreter is laid out in memory; the rest is judged once.
-EVERYWHERE = {"lock_order_two", "lock_order_three", "lock_dead_holder", "busy_many_lines", "queue_put_full"}
+EVERYWHERE = {
+    "lock_order_two",
+    "lock_order_three",
+    "lock_dead_holder",
+    "busy_many_lines",
+    "queue_put_full",
+    "event_nobody_sets",
+    "gil_against_mutex",
+}
 WITH_NEWER = {"lock_order_two", "lock_order_three", "busy_many_lines", "asyncio_never_done"}
 # Up to 3.13 only py-spy tells what Python calls a thread, and it cannot read a free-threaded build.
 UNNAMED = {("lock_order_two", "3.13t")}

@@ -49,6 +49,7 @@ class Standing:
         self.gap: Gap | None = None
         self._places: dict[int, str | None] = {}
         self.rest: Rest | None = None
+        self._together: object = None
         self._waits: dict[int, Wait | None] = {}
         self._locks: dict[int, tuple[HeldLock, ...]] = {}
         self._locks_of: object = None
@@ -116,7 +117,13 @@ class Standing:
 
     def look_at_waits(self) -> None:
         """Next to the last stacks. Null for a thread that is on CPU."""
-        now, self.rest = read_rest(self.pid, lambda: self._read_waits(list(self._states())))
+        now, rest = read_rest(self.pid, lambda: self._read_waits(list(self._states())))
+        calls = {tid: (wait.syscall, wait.arguments) for tid, wait in now.items() if wait is not None}
+        if rest.together:
+            self._together = calls
+        elif calls and calls == self._together:  # one of our tools has come in between, and they are where they were
+            rest = replace(rest, together=True)
+        self.rest = rest
         self._waits = {tid: self._recall(tid, wait) for tid, wait in now.items()}
 
     def look_before_stop(self) -> None:
