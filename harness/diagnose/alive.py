@@ -182,7 +182,8 @@ def decide(scene: Scene) -> tuple[AliveKind, Finding]:
 
 
 def exit_code_of(document: Document) -> int:
-    """0 it moves; 11 undecided: waiting, busy, or not known; 10 a fault."""
-    if document.verdict.status == "unknown":
+    """0 it moves; 11 undecided: waiting, busy, not known, or it waits for somebody who moves; 10 a fault."""
+    waits_for_mover = document.verdict.kind == "blocked-collective" and document.progress and document.progress.moving
+    if document.verdict.status == "unknown" or waits_for_mover:
         return EXIT_INCONCLUSIVE
     return _EXIT_CODES.get(document.verdict.kind, EXIT_FAULT)

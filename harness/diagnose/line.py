@@ -11,10 +11,12 @@ import re
 from collections.abc import Iterator
 
 from harness.diagnose.children import awaits_task, link_of, list_workers
-from harness.diagnose.scene import Scene, Step
+from harness.diagnose.scene import Scene, Step, moves
+from harness.diagnose.stuck import find_in_collective, split_ranks
 from harness.diagnose.wait_advice import is_sleeping
 from harness.diagnose.waiting import (
     find_holders,
+    is_collective,
     joins_thread,
     lock_wanted,
     main_thread,
@@ -41,7 +43,10 @@ def open_scene(look: Look, pid: int | None = None) -> Scene:
     """The scene with its line of work, and with what that moves."""
     scene = Scene(look, pid)
     scene.line = follow_line(scene)
-    for process, counter in scene.stirring:
+    seen = {id(process) for process in scene.processes}
+    ranks = {id(step.process): step.process for step in scene.line if id(step.process) not in seen}
+    beyond = [(rank, counter) for rank in ranks.values() for counter in rank.counters if moves(counter)]
+    for process, counter in [*scene.stirring, *beyond]:
         credit = _credit(scene, process, counter)
         if credit is not None:
             scene.rising.append((process, counter))
@@ -70,6 +75,9 @@ def follow_line(scene: Scene) -> tuple[Step, ...]:
 def _list_awaited(scene: Scene, step: Step) -> Iterator[Step]:
     """Whom it waits for. `launches` of what is yielded: the waiting one waits for its end."""
     process, thread = step.process, step.thread
+    if thread is not None and find_in_collective(process) is thread:
+        yield from (Step(rank, main_thread(rank), f"rank {rank.rank}") for rank in split_ranks(scene)[1])
+        return
     if thread is None or scene.is_busy(thread):
         return
     threads = list(_awaited_threads(process, thread))
@@ -175,7 +183,7 @@ def _credit_unknown(
         return None
     on_line = [step.thread for step in steps if step.thread]
     if mover is not None:
-        in_library = any(tell_native(thread) and python_frames(thread) for thread in on_line)
+        in_library = any(tell_native(t) and python_frames(t) and not is_collective(t) for t in on_line)
         return False if in_library else None
     if all(thread in on_line for thread in process.threads if python_frames(thread)):
         return proven
@@ -196,10 +204,7 @@ def tell_others(scene: Scene) -> list[str]:
     for process, counter in list_others(scene):
         risen = counter.values[-1] - counter.values[0]
         told.setdefault(_name_mover(scene, process, counter), []).append(f"{counter.name} +{risen:,}")
-    return [
-        f"{who} moves ({', '.join(what[:_MOST_OTHERS])}): no progress of what is waited for"
-        for who, what in told.items()
-    ]
+    return [f"{who} moves ({', '.join(what[:_MOST_OTHERS])}), beside the line of work" for who, what in told.items()]
 
 
 def _name_mover(scene: Scene, process: LivingProcess, counter: Counter) -> str:
@@ -210,13 +215,6 @@ def _name_mover(scene: Scene, process: LivingProcess, counter: Counter) -> str:
     return f"{'thread ' * (thread.tid != process.pid)}{name_thread(process, thread)}{whose}"
 
 
-def tell_line(scene: Scene) -> str | None:
-    """ "MainThread → Thread-1 (bg)": the threads of the first process on the line, where there are several."""
-    first = scene.line[0].process
-    names = [name_thread(first, step.thread) for step in scene.line if step.process is first and step.thread]
-    return " → ".join(names) if len(names) > 1 else None
-
-
-def last_thread(scene: Scene) -> tuple[LivingProcess, LivingThread | None]:
-    step = scene.line[-1]
-    return step.process, step.thread
+def list_path(scene: Scene, process: LivingProcess) -> list[LivingThread]:
+    """The threads of one process, each shown to wait for the next."""
+    return [step.thread for step in scene.line if step.process is process and step.thread and step.proven]

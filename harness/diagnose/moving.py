@@ -9,6 +9,7 @@ import re
 
 from harness.diagnose.abandoned import tell_chances
 from harness.diagnose.children import follow_chain
+from harness.diagnose.line import is_exiting, list_others, list_path
 from harness.diagnose.plumbing import is_interpreter, is_plumbing, plain_function
 from harness.diagnose.scene import Finding, Scene, moves, stack_of
 from harness.diagnose.stuck import keeps_line
@@ -29,7 +30,7 @@ from harness.diagnose.waiting import (
     wants_gil,
 )
 from harness.diagnose.words import name_some
-from harness.evidence.alive import Counter, HotSpot, LivingProcess, LivingThread
+from harness.evidence.alive import FAILED, Counter, HotSpot, LivingProcess, LivingThread
 from harness.evidence.crash import CrashFrame
 
 _FAULTS_PER_S = 100
@@ -175,10 +176,12 @@ def find_busy_native(scene: Scene) -> Finding | None:
 
 
 def _find_busy(scene: Scene) -> tuple[bool, Finding] | None:
-    """(in native code, the finding), of the thread that uses most CPU."""
+    """(in native code, the finding), of the thread that uses most CPU; of those on the line of work, if any is busy."""
     busy = [(process, thread) for process in scene.processes for thread in process.threads if scene.is_busy(thread)]
     if not busy:
         return None
+    on_line = [item for item in busy if any(step[:2] == item for step in scene.line)]
+    busy = on_line or busy
     process, thread = max(busy, key=lambda item: item[1].cpu_s)
     native = _hot_native(process, thread)
     spots = sorted((spot for spot in process.hot if spot.tid == thread.tid), key=_share, reverse=True)
@@ -275,16 +278,22 @@ def _gil_grounds(process: LivingProcess) -> list[Ground]:
 def find_waiting(scene: Scene) -> Finding | None:
     """What is left. Somebody who waits for a child's end shows the child."""
     chain = follow_chain(scene, scene.processes[0])
+    failing = next((item for item in list_others(scene) if item[1].name == FAILED), None)
     process = next((link.child for link in reversed(chain) if link.child), scene.processes[0])
+    process = failing[0] if failing else process
     holder = next((t for t in process.threads if t.holds_gil and any(map(wants_gil, process.threads))), None)
-    thread = holder or main_thread(process)
+    path = list_path(scene, process)
+    thread = holder or (path[-1] if path else main_thread(process))
     if thread is None or not (thread.stack or thread.wait):
         return Finding("unknown", process, thread, "no stack could be read")
     gil = "holding the GIL, " if holder else ""
     telling = thread.wait is not None and thread.wait.syscall not in ("futex", None)
     wait = f": {tell_target(thread.wait)}" if telling and thread.wait else ""
     native = tell_native(thread) if holder else None
-    detail = f"{gil}asleep in {native + ', called from ' if native else ''}{tell_place(thread)}{wait}"
+    if failing:
+        gil = f"its children fail, {failing[1].values[-1] - failing[1].values[0]} while it was looked at, "
+    begins = gil or _tell_path(process, path)
+    detail = f"{begins}asleep in {native + ', called from ' if native else ''}{tell_place(thread)}{wait}"
     count = len(process.threads)
     asleep = f"{'all ' + str(count) + ' threads are' if count > 1 else 'its one thread is'} asleep"
     grounds = (
@@ -294,6 +303,17 @@ def find_waiting(scene: Scene) -> Finding | None:
         *_gil_grounds(process),
     )
     return Finding("supported", process, thread, detail, grounds, ends_itself=is_sleeping(thread))
+
+
+def _tell_path(process: LivingProcess, path: list[LivingThread]) -> str:
+    """ "MainThread → Thread-1 (bg), " """
+    if len(path) < 2:
+        return ""
+    if is_exiting(path[0]):
+        return (
+            f"the program has ended; the interpreter waits for the non-daemon thread {name_thread(process, path[-1])}, "
+        )
+    return f"{' → '.join(name_thread(process, thread) for thread in path)}, "
 
 
 def _busiest(process: LivingProcess) -> LivingThread | None:

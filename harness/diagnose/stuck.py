@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.diagnose.scene import Finding, Scene, stack_of
+from harness.diagnose.scene import Finding, Scene, moves, stack_of
 from harness.diagnose.tree import tell_ranks
 from harness.diagnose.verdict import Ground, Remedy
 from harness.diagnose.waiting import (
@@ -55,18 +55,50 @@ def _tell_stop(process: LivingProcess) -> Finding:
 
 
 def find_blocked_collective(scene: Scene) -> Finding | None:
-    if scene.rising:
-        return None
+    """Also while those move who have not arrived, as long as they are not most: all the others wait for them."""
     for process in scene.processes:
-        thread = find_in_collective(scene, process)
-        if thread is not None:
+        thread = find_in_collective(process)
+        if thread is not None and (not scene.rising or _only_late_move(scene)):
             return _tell_collective(scene, process, thread)
     return None
 
 
-def find_in_collective(scene: Scene, process: LivingProcess) -> LivingThread | None:
-    """Asleep or spinning there: some libraries poll."""
-    found = [thread for thread in process.threads if is_collective(thread) and not thread.changed]
+def _only_late_move(scene: Scene) -> bool:
+    arrived, late = split_ranks(scene)
+    movers = [process for process, _ in scene.rising]
+    owners = [next((rank for rank in late if _is_of_rank(scene, process, rank)), None) for process in movers]
+    return 0 < len(late) <= len(arrived) and None not in owners
+
+
+def _is_of_rank(scene: Scene, process: LivingProcess | None, rank: LivingProcess) -> bool:
+    """It, or one below it."""
+    seen: list[LivingProcess] = []
+    while process is not None and process not in seen:
+        if process is rank:
+            return True
+        seen.append(process)
+        process = scene.find(process.ppid)
+    return False
+
+
+def split_ranks(scene: Scene) -> tuple[list[LivingProcess], list[LivingProcess]]:
+    """Those that stand in a collective, and those that do not."""
+    arrived: list[LivingProcess] = []
+    late: list[LivingProcess] = []
+    for process in list_ranks_seen(scene):
+        (late if find_in_collective(process) is None else arrived).append(process)
+    return arrived, late
+
+
+def list_ranks_seen(scene: Scene) -> list[LivingProcess]:
+    here = [process for process in scene.everybody if process.rank and not _is_below_rank(scene, process)]
+    return [*here, *scene.look.elsewhere]
+
+
+def find_in_collective(process: LivingProcess) -> LivingThread | None:
+    """Asleep or spinning there: some libraries poll. Who writes meanwhile does not stay there."""
+    wrote = {counter.tid for counter in process.counters if counter.tid is not None and moves(counter)}
+    found = [t for t in process.threads if is_collective(t) and not t.changed and t.tid not in wrote]
     return next(iter(sorted(found, key=lambda thread: thread.tid != process.pid)), None)
 
 
@@ -86,22 +118,30 @@ def _tell_collective(scene: Scene, process: LivingProcess, thread: LivingThread)
         return Finding("established", process, thread, detail, grounds, culprit=find_collective_frame(thread))
     key, ranks = min(odd.items(), key=lambda item: len(item[1]))
     tied = not late and len(ranks) == max(map(len, arrived.values()))
-    instead = "has not arrived, it is" if late else "is in one," if tied else "is in another one,"
+    moved = _tell_movement(scene, ranks) if late else ""
+    instead = f"has not arrived, it {moved or 'is'}" if late else "is in one," if tied else "is in another one,"
     others = ", ".join(f"{_name(r)} at {k[1]}" for k, r in arrived.items() if k != key)
     rest = "in another" if tied else "waiting"
     detail = f"{library} collective: {_name(ranks)} {instead} at {key[1]}; {rest}: {others}"
     stuck = ranks[0]
-    there = find_in_collective(scene, stuck) or main_thread(stuck)
+    there = find_in_collective(stuck) or main_thread(stuck)
     culprit = find_collective_frame(thread)
     return Finding("established", stuck, there, detail, grounds, culprit=culprit)
+
+
+def _tell_movement(scene: Scene, ranks: list[LivingProcess]) -> str:
+    """ "moves (bytes written +120)," """
+    for process, counter in scene.rising:
+        if any(_is_of_rank(scene, process, rank) for rank in ranks):
+            return f"moves ({counter.name} +{counter.values[-1] - counter.values[0]:,}),"
+    return ""
 
 
 def _group_ranks(scene: Scene) -> dict[tuple[bool, str], list[LivingProcess]]:
     """(in a collective, at which line) → who."""
     groups: dict[tuple[bool, str], list[LivingProcess]] = {}
-    here = [process for process in scene.everybody if process.rank and not _is_below_rank(scene, process)]
-    for process in (*here, *scene.look.elsewhere):
-        inside = find_in_collective(scene, process)
+    for process in list_ranks_seen(scene):
+        inside = find_in_collective(process)
         thread = inside or main_thread(process)
         place = tell_place(thread) if thread else "an unknown place"
         groups.setdefault((inside is not None, place), []).append(process)

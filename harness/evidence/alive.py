@@ -88,6 +88,7 @@ class LivingThread(Struct, frozen=True):
     tends: bool | None = None
 
 
+FAILED, UNSEEN = "children failed", "children ended, how was not visible"  # counters of kind `ended`
 CounterKind = Literal["io", "file", "buffer", "child", "ended", "local", "beat", "device"]
 
 

@@ -6,6 +6,7 @@ A program in hangs/ declares in literals, read without importing it:
   EXPECT   kind             the verdict's kind
            weaker           kinds that say less but are not wrong (optional)
            status           only where it is clear
+           moving           whether the line of work moves
            pid_role         "main", "worker" or "child": the process really stuck, seen from the one that was started
            thread           name of the thread really stuck, None where any would do
            python_function  of the innermost frame that stands in the program's own file, on that thread

@@ -81,8 +81,15 @@ def read(look: subprocess.Popen[bytes]) -> dict[str, Any]:
     out, err = look.communicate(timeout=DEADLINE_S)
     document: dict[str, Any] = json.loads(out or b"null")
     assert document is not None, err.decode()
-    assert look.returncode == EXIT.get(document["verdict"]["kind"], 10), document["verdict"]
+    check_status(document, look.returncode)
     return document
+
+
+def check_status(document: dict[str, Any], status: int) -> None:
+    """What waits for somebody who moves is not decided."""
+    kind, moving = document["verdict"]["kind"], document["progress"]["moving"]
+    undecided = kind == "blocked-collective" and moving
+    assert status == (11 if undecided else EXIT.get(kind, 10)), document["verdict"]
 
 
 def check_fault(path: Path, expected: dict[str, Any], hang: Hang, document: dict[str, Any]) -> None:
@@ -91,6 +98,8 @@ def check_fault(path: Path, expected: dict[str, Any], hang: Hang, document: dict
     assert exact or verdict["kind"] in expected.get("weaker", ()), verdict
     if not exact:
         return
+    if "moving" in expected:
+        assert document["progress"]["moving"] is expected["moving"], document["progress"]
     if "status" in expected:
         assert verdict["status"] == expected["status"], verdict
     assert verdict["process"]["role"] == expected["pid_role"], verdict

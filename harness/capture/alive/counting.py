@@ -20,7 +20,7 @@ from harness.capture.alive.living import Stat, list_tids, read_stat
 from harness.capture.alive.offspring import Offspring
 from harness.capture.alive.pulses import read_pulse
 from harness.capture.alive.thread_io import Bytes, ThreadBytes
-from harness.evidence.alive import Counter, CounterKind, ThreadState
+from harness.evidence.alive import FAILED, UNSEEN, Counter, CounterKind, ThreadState
 from harness.evidence.case import default_cases_dir
 from harness.evidence.crash import CrashFrame
 
@@ -45,7 +45,8 @@ class Sample(NamedTuple):
     io: dict[int | None, Bytes] | None
     files: dict[str, Growing]
     finished: int
-    ended: int
+    failed: int
+    unseen: int
     step: int | None
 
 
@@ -74,7 +75,8 @@ class Tally:
             io=self._io.read(),
             files=dict(_list_growing(self.pid, self._own)),
             finished=self._offspring.well,
-            ended=self._offspring.otherwise,
+            failed=self._offspring.failed,
+            unseen=self._offspring.unseen,
             step=read_pulse(self.pid),
         )
         self.samples.append(sample)
@@ -105,8 +107,10 @@ class Tally:
             yield discount(counter, self._stops)
         if self._offspring.seen:
             yield make_counter("child", "children finished", [(one.at_s, one.finished) for one in self.samples])
-        if self._offspring.otherwise:
-            yield make_counter("ended", self._offspring.tell_otherwise(), [(s.at_s, s.ended) for s in self.samples])
+        if self._offspring.failed:
+            yield make_counter("ended", FAILED, [(one.at_s, one.failed) for one in self.samples])
+        if self._offspring.unseen:
+            yield make_counter("ended", UNSEEN, [(one.at_s, one.unseen) for one in self.samples])
         steps = [(one.at_s, one.step) for one in self.samples if one.step is not None]
         if steps:
             yield make_counter("beat", "harness.beat", steps)

@@ -24,10 +24,6 @@ class Offspring:
         self._pidfds: dict[int, int] = {}
         self._faults: int | None = None
 
-    @property
-    def otherwise(self) -> int:
-        return self.failed + self.unseen
-
     def close(self) -> None:
         for fd in self._pidfds.values():
             os.close(fd)
@@ -46,7 +42,7 @@ class Offspring:
         for pid in living - set(self._pidfds):
             if len(self._pidfds) < _MOST and (fd := open_pidfd(pid)) is not None:
                 self._pidfds[pid] = fd
-        self.seen = self.seen or bool(living) or self.otherwise > 0
+        self.seen = self.seen or bool(living) or self.unseen > 0
 
     def _note_end(self, pid: int) -> None:
         fd = self._pidfds.pop(pid, None)
@@ -60,8 +56,3 @@ class Offspring:
             self.failed += 1
         else:
             self.well += 1
-
-    def tell_otherwise(self) -> str:
-        if not self.unseen:
-            return "children failed"
-        return "children ended, how was not visible" if not self.failed else "children failed, or ended unseen"
