@@ -219,10 +219,11 @@ class Supervisor:
         return [pid for pid, member in self.tree.members.items() if member.ended_s is None]
 
     def _check_standstill(self, still: Standstill) -> None:
-        living = self._living()
         quiet_s = still.quiet_s
         output_bytes = sum(int(channel.state.bytes_in) for channel in self.channels)
-        if still.sample(living, output_bytes, len(self.tree.members) - len(living)):
+        parents = {pid: self.tree.members[pid].ppid for pid in self._living()}
+        ended = {pid: one.wait_status for pid, one in self.tree.members.items() if one.ended_s is not None}
+        if still.sample(parents, output_bytes, ended):
             self._slow = False
             if still.told:
                 still.told = False

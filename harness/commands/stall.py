@@ -51,14 +51,19 @@ def look_at_job(asked: Asked, case: Path, channel: str) -> int:
     document = judge_living(look)
     if document.outcome.state == "gone":
         return MOVES
-    moves, stall = document.verdict.kind == "progressing", asked.quiet_s is not None
+    moves, stall = bool(document.progress and document.progress.moving), asked.quiet_s is not None
     if stall and not moves:
         document = keep_look(look, _add_quiet(document, asked.quiet_s or 0.0), case)
-    if asked.tell_if_moving or not (moves and stall):
+    if not (moves and stall) or (asked.tell_if_moving and not _is_plain(document)):
         _tell(asked, document, _leaves_line_open(case, channel), short=asked.only_line or (moves and stall))
     if asked.write_core and stall and not moves:
         _write_core(document.verdict.process.pid or asked.pids[0], case)
     return MOVES if moves else STANDS
+
+
+def _is_plain(document: Document) -> bool:
+    """It moves for all to see, only not by a main thread: nothing to tell."""
+    return document.verdict.kind == "progressing" and document.verdict.status == "established"
 
 
 def _how_long(quiet_s: float) -> float:
@@ -78,7 +83,8 @@ def _open(asked: Asked) -> str:
 
 def _tell(asked: Asked, document: Document, line_is_open: bool, *, short: bool) -> None:
     text = verdict_line(document) + "\n" if short else render(document, **look_of(2), terminal=os.isatty(2))
-    reason = "" if asked.quiet_s is None else f"harness: Nothing outside has changed for {asked.quiet_s:.0f} s.\n"
+    still = f"Nothing outside has been changed by a main thread for {asked.quiet_s or 0.0:.0f} s."
+    reason = "" if asked.quiet_s is None else f"harness: {still}\n"
     try:
         os.write(2, (("\n" if line_is_open else "") + reason + text).encode())
     except OSError:

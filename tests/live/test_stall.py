@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import textwrap
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +40,9 @@ def read_stall(case: Path) -> dict[str, Any]:
 
 
 def test_a_stall_is_told_once_and_the_command_goes_on(harness: Any, script: Any, gate: Path) -> None:
-    process = harness.start(*script(STUCK.format(gate=str(gate))), options=("--stall-after", "1s"))
+    process = harness.start(*script(STUCK.format(gate=str(gate))), options=("--stall-after", "4s"))
     pid = int(process.stdout.readline())
-    read_line_with(process, b"Nothing outside has changed for 1 s")
+    read_line_with(process, b"Nothing outside has been changed by a main thread for ")
     assert process.stderr.readline().startswith(b"harness: ")
     read_line_with(process, b"(job.py:3)")
     read_line_with(process, str(harness.case).encode())
@@ -198,14 +199,51 @@ def test_a_killed_supervisor_leaves_it_running(harness: Any, script: Any, gate: 
 
 
 def test_what_moves_and_what_is_new(tmp_path: Path) -> None:
+    me = {os.getpid(): os.getppid()}
     still = Standstill(10.0)
-    assert not still.sample([os.getpid()], 0, 0), "the first sample has nothing to compare with"
-    assert still.sample([], 1, 0) and still.sample([], 1, 1) and not still.sample([], 1, 1)
+    assert not still.sample(me, 0, {}), "the first sample has nothing to compare with"
+    blind = Standstill(10.0)
+    blind.sample({}, 0, {})
+    assert blind.sample({}, 1, {}) and not blind.sample({}, 1, {}), "output counts where no bytes can be seen"
     with (tmp_path / "grows").open("wb", buffering=0) as file:
         seen = Standstill(10.0)
-        seen.sample([os.getpid()], 0, 0)
+        seen.sample(me, 0, {})
         os.ftruncate(file.fileno(), 10)
-        assert seen.sample([os.getpid()], 0, 0)
+        assert seen.sample(me, 1, {}) and not seen.sample(me, 2, {}), "the job's output is seen where it is written"
+        file.write(b"line")
+        assert seen.sample(me, 2, {})
+        thread = threading.Thread(target=file.write, args=(b"line",))
+        thread.start()
+        thread.join()
+        assert not seen.sample(me, 2, {}), "another thread's"
+
+
+def test_what_a_parent_writes_is_believed_after_a_look(tmp_path: Path) -> None:
+    me = {os.getpid(): os.getppid(), 1 << 22: os.getpid()}
+    still = Standstill(10.0)
+    with (tmp_path / "log").open("wb", buffering=0) as log:
+        still.sample(me, 0, {})
+        log.write(b"all ranks are there")
+        assert not still.sample(me, 0, {7: 0}), "nor that a child has ended"
+        still.restart()
+        log.write(b"all ranks are there")
+        assert (
+            still.sample(me, 0, {7: 0})
+            and still.sample(me, 0, {7: 0, 8: 0})
+            and not still.sample(me, 0, {7: 0, 8: 0, 9: 256})
+        )
+
+
+def test_who_fails_has_never_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(100))
+    monkeypatch.setattr("time.monotonic", lambda: float(next(clock)))
+    me, still = os.getpid(), Standstill(10.0)
+    with (tmp_path / "log").open("wb", buffering=0) as log:
+        still.sample({me: 1}, 0, {})
+        log.write(b"Traceback (most recent call last):")
+        assert still.sample({me: 1}, 0, {}) and still.quiet_s == 1
+        still.sample({}, 0, {me: 256})
+        assert still.quiet_s == 5, "since it began"
 
 
 # Ctrl-\

@@ -1,6 +1,8 @@
-"""Since when nothing of a supervised command has moved: output, bytes read and written, files, ended processes, beats.
+"""Since when nothing of a supervised command has moved that can be its line of work: what main threads wrote, files
+that grew, beats, children that ended well.
 
-Light, for the supervisor: no msgspec. What moves in memory only is seen by a look. Decides nothing about why.
+Light, for the supervisor: no msgspec. What a process writes that has others below it is believed only where a look has
+said that the command moves: `diagnose.line` decides there, on what other threads do too. Decides nothing about why.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import os
 import stat
 import struct
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 
 from harness.pulse import MAGIC, ROOM, list_paths
 
@@ -18,6 +20,7 @@ _SAMPLES = 16  # in the time asked for
 _FASTEST_S = 0.1
 _SLOWEST_S = 5.0
 _MOST_DESCRIPTORS = 256
+_Marks = dict[tuple[object, str], int]
 
 
 class Standstill:
@@ -27,46 +30,76 @@ class Standstill:
         self.after_s = after_s
         self.told = False
         self._every_s = min(_SLOWEST_S, max(_FASTEST_S, after_s / _SAMPLES))
-        self.due = self._since = time.monotonic()
-        self._marks: dict[object, int] = {}
+        self.due = self._begun = time.monotonic()
+        self._marks: dict[tuple[object, str], int] = {}
+        self._moved: dict[object, float] = {}
+        self._trust_s, self._trusted_until = after_s, 0.0
 
     @property
     def quiet_s(self) -> float:
-        return time.monotonic() - self._since
+        return time.monotonic() - max([self._begun, *self._moved.values()])
 
     def is_due(self) -> bool:
         return time.monotonic() >= self.due
 
-    def sample(self, pids: Iterable[int], output_bytes: int, ended: int) -> bool:
-        """Whether something has moved since the last sample. A process that is new has nothing to compare with."""
-        marks: dict[object, int] = {"output": output_bytes, "ended": ended}
-        for pid in pids:
-            with contextlib.suppress(OSError, ValueError, IndexError):  # it has ended
-                marks.update(_read_marks(pid))
-        moved = any(marks[name] > before for name, before in self._marks.items() if name in marks)
+    def sample(self, parents: Mapping[int, int], output_bytes: int, ended: Mapping[int, int | None]) -> bool:
+        """Whether something has moved since the last sample. A process that is new has nothing to compare with.
+
+        `parents`: of each living process, whose child it is. `output_bytes`: counts where nobody's bytes can be seen.
+        `ended`: wait status of those that have, null where it is not known: what failed has never moved.
+        """
+        now = time.monotonic()
+        marks = {mark: value for pid in parents for mark, value in _read_marks(pid)}
+        if not any(what == "written" for _, what in marks):
+            marks["output", "written"] = output_bytes
+        marks["children", "ended"] = sum(status == 0 for status in ended.values())
+        unsure = {*parents.values(), "children"}
+        sources = _find_sources(self._marks, marks)
+        believed = {one for one in sources if one not in unsure or now < self._trusted_until}
+        self._moved.update(dict.fromkeys(believed, now))
+        for pid in [pid for pid, status in ended.items() if status != 0]:
+            self._moved.pop(pid, None)
         self._marks = marks
-        if moved:
-            self.restart()
-        self.due = time.monotonic() + self._every_s
-        return moved
+        self.due = now + self._every_s
+        return bool(believed)
 
     def restart(self) -> None:
-        self._since = time.monotonic()
+        """A look has said that it moves: for a while, and for longer each time, what is not sure is believed."""
+        self._begun = time.monotonic()
+        self._trusted_until = self._begun + self._trust_s
+        self._trust_s *= 2
 
     def is_over(self) -> bool:
         return self.quiet_s >= self.after_s
 
 
-def _read_marks(pid: int) -> Iterator[tuple[object, int]]:
-    with contextlib.suppress(OSError):  # not ours to see
-        with open(f"/proc/{pid}/io", "rb", buffering=0) as file:  # noqa: PTH123 (as in tree.py)
-            words = file.read().split()
-        yield (pid, "read"), int(words[1])
-        yield (pid, "written"), int(words[3])
+def _find_sources(before: _Marks, now: _Marks) -> set[object]:
+    """Who moved. A file that grew says so only where nobody of the process wrote: else it may be another thread's."""
+    risen = {mark for mark, value in now.items() if mark in before and value > before[mark]}
+    wrote = {source for source, what in risen if what == "total"}
+    return {
+        source
+        for source, what in risen
+        if what in ("written", "beat", "ended") or (what.startswith("file") and source not in wrote)
+    }
+
+
+def _read_marks(pid: int) -> Iterator[tuple[tuple[object, str], int]]:
+    """OSError-free: what cannot be seen is left out."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        yield (pid, "total"), _read_written(f"/proc/{pid}/io")
+        yield (pid, "written"), _read_written(f"/proc/{pid}/task/{pid}/io")
     step = _read_beat(pid)
     if step is not None:
         yield (pid, "beat"), step
-    yield from _list_files(pid)
+    with contextlib.suppress(OSError, ValueError):  # it has ended
+        for file, size in _list_files(pid):
+            yield (pid, f"file {file}"), size
+
+
+def _read_written(path: str) -> int:
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 (as in tree.py)
+        return int(file.read().split()[3])
 
 
 def _list_files(pid: int) -> Iterator[tuple[object, int]]:

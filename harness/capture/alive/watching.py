@@ -89,7 +89,7 @@ class Watched:
         if read_in_time(lambda: tally.take(at_s, children), None) is None:
             return
         del tally.samples[:-2]
-        rising = [counter for counter in tally.counters() if len(counter.values) > 1 and counter.rises]
+        rising = [counter for counter in tally.counters() if may_be_of_line(counter, tally.pid)]
         if rising and not is_harness(tally.pid):
             self.moving += rising
 
@@ -229,6 +229,13 @@ class Watching:
         """What the kernel said about it since we came: the killer of last resort names whom it kills."""
         lines = read_kernel_lines({pid}, self.begun_ns)[0]
         return [line.text for line in lines if re.search(rf"\b{pid}\b", line.text)]
+
+
+def may_be_of_line(counter: Counter, pid: int) -> bool:
+    """What its main thread moved outside, or nobody else is seen to have; the rest is for a look to judge."""
+    if len(counter.values) < 2 or not counter.rises or counter.kind == "ended" or counter.name == "bytes read":
+        return False
+    return counter.tid == pid or (counter.tid is None and counter.kind != "io")
 
 
 def knows_exits() -> bool:
