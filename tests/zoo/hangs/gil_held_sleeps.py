@@ -2,7 +2,8 @@
 
 PyDLL does not release the GIL. Nobody waits in a ring and a timer would end it, so it is "waiting", with the holder
 of the GIL named. The control makes the same call through CDLL, which releases the GIL. Seen: gdb has clock_nanosleep
-under zoo_sleep on the main thread and take_gil on "reporter", which prints no more.
+under zoo_sleep on the main thread and take_gil on "reporter", which prints no more. What
+"reporter" prints in the control is told, and is no progress of the main thread.
 """
 
 import ctypes
@@ -22,7 +23,7 @@ EXPECT = {
     "python_line_text": "library.zoo_sleep(LIMIT_S * 1000)",
     "facts": ["GIL", "zoo_sleep"],
 }
-CONTROL = {"kind": "progressing"}
+CONTROL = {"kind": "waiting"}
 BUILD = "native_waits.c"
 LIMIT_S = 110
 
