@@ -46,6 +46,8 @@ def tell_awaited(task: AsyncTask, tasks: Mapping[str, AsyncTask]) -> str:
         return {"running": "runs", "ready": "waits for its turn", "new": "has not begun"}[task.state]
     if task.ends_in_s is not None:
         return f"sleeps, {task.ends_in_s:.0f} s are left"
+    if task.frames and task.frames[0].function == "sleep" and (task.frames[0].file or "").endswith("/asyncio/tasks.py"):
+        return "sleeps"
     known = [tasks[address] for address in task.tasks if address in tasks]
     if known:
         count = sum(one.count for one in known)

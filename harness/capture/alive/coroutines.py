@@ -27,6 +27,7 @@ _WRAPPERS = (b"coroutine_wrapper", b"async_generator_asend", b"async_generator_a
 FUTURE_ITERATOR = b"_asyncio.FutureIter"
 _TAG_BITS = 3  # of a reference on a frame, from 3.14 on
 _MOST_FRAMES = 64
+_PAGE_BYTES, _MOST_PAGES = 4096, 1 << 14
 _LONGEST_TEXT, _LONGEST_TABLE, _LARGEST_FILE = 4096, 1 << 20, 64 << 20
 # Of the frame in a coroutine: where it begins; from there its code, its instruction, its stack's height, its variables.
 _INSIDE = {11: (80, 32, 56, 64, 72), 12: (72, 0, 56, 64, 72), 13: (72, 0, 56, 64, 72), 14: (72, 0, 56, 64, 80)}
@@ -71,9 +72,25 @@ class Coroutines:
         self._kinds: dict[int, bytes] = {}
         self._codes: dict[int, tuple[str, str, int, bytes, int]] = {}
         self._lines: dict[tuple[int, int], CrashFrame] = {}
+        self._pages: dict[int, bytes] = {}
+
+    def peek(self, address: int, size: int) -> bytes:
+        """As much as there is, of a page as it was when it was first read: objects stand close together."""
+        page, at = divmod(address, _PAGE_BYTES)
+        if at + size > _PAGE_BYTES:
+            return self.memory.read(address, size)
+        if page not in self._pages:
+            if len(self._pages) >= _MOST_PAGES:
+                self._pages.clear()
+            self._pages[page] = self.memory.read(page * _PAGE_BYTES, _PAGE_BYTES)
+        return self._pages[page][at : at + size]
+
+    def peek_word(self, address: int) -> int:
+        """0 where nothing is."""
+        return int.from_bytes(self.peek(address, 8), "little")
 
     def read(self, address: int, size: int) -> bytes:
-        data = self.memory.read(address, size)
+        data = self.peek(address, size)
         if len(data) != size:
             raise Torn
         return data
@@ -90,7 +107,7 @@ class Coroutines:
         """The name of the type of what is there; nothing where that is no object."""
         if address < 4096 or address % 8:
             return b""
-        return self.type_name(int.from_bytes(self.memory.read(address + 8, 8), "little"))
+        return self.type_name(self.peek_word(address + 8))
 
     def type_name(self, kind: int) -> bytes:
         if kind not in self._kinds:
@@ -98,25 +115,25 @@ class Coroutines:
         return self._kinds[kind]
 
     def _read_type_name(self, kind: int) -> bytes:
-        return self.memory.read(self.memory.word(kind + _TP_NAME), _NAME_BYTES).partition(b"\0")[0]
+        return self.memory.read(self.peek_word(kind + _TP_NAME), _NAME_BYTES).partition(b"\0")[0]
 
     def is_type(self, address: int) -> bool:
         if address < 4096 or address % 8:
             return False
-        return bool(self.memory.word(self.memory.word(address + 8) + _TP_FLAGS) & _IS_TYPE)
+        return bool(self.peek_word(self.peek_word(address + 8) + _TP_FLAGS) & _IS_TYPE)
 
     def base_of(self, kind: int) -> int:
-        return self.memory.word(kind + _TP_BASE)
+        return self.peek_word(kind + _TP_BASE)
 
     def size_of(self, kind: int) -> int:
-        return self.memory.word(kind + _TP_BASICSIZE)
+        return self.peek_word(kind + _TP_BASICSIZE)
 
     def is_alive(self, address: int) -> bool:
         """Counted, and in the collector's list: a freed object and a copy of one are not."""
-        count = int.from_bytes(self.memory.read(address, _COUNT_BYTES), "little")
+        count = int.from_bytes(self.peek(address, _COUNT_BYTES), "little")
         at = address - 16
-        after = self.memory.word(at) & ~7
-        return 0 < count < _LARGEST_COUNT and after != 0 and self.memory.word(after + 8) & ~7 == at
+        after = self.peek_word(at) & ~7
+        return 0 < count < _LARGEST_COUNT and after != 0 and self.peek_word(after + 8) & ~7 == at
 
     def text(self, address: int) -> str:
         """Of a compact str; its kind, and whether it is ASCII, are bits of its state."""

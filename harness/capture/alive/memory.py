@@ -26,7 +26,9 @@ _PAGE = os.sysconf("SC_PAGESIZE")
 class Memory:
     """The private memory of a process that is not code, data or the main stack; read once and kept while we look."""
 
-    def __init__(self, pid: int, proc: Path = _PROC, *, search_cpu_s: float = _SEARCH_CPU_S) -> None:
+    def __init__(
+        self, pid: int, proc: Path = _PROC, *, search_s: tuple[float, float] = (_SEARCH_S, _SEARCH_CPU_S)
+    ) -> None:
         self.rows = read_maps(pid, proc)
         self._mem = os.open(proc / str(pid) / "mem", os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -35,8 +37,7 @@ class Memory:
             self._pagemap = None
         self._pieces: list[tuple[int, bytes]] = []
         self._unread, self._is_read = self._read_pieces(), False
-        self._end = time.monotonic() + _SEARCH_S * search_cpu_s / _SEARCH_CPU_S
-        self._cpu_end = time.thread_time() + search_cpu_s
+        self._end, self._cpu_end = time.monotonic() + search_s[0], time.thread_time() + search_s[1]
 
     def close(self) -> None:
         for number in (self._mem, self._pagemap):

@@ -46,9 +46,12 @@ class Wakers(NamedTuple):
 
 def find_wakers(objects: Coroutines, tasks: dict[int, Task]) -> Wakers:
     wakes: dict[int, list[int]] = {}
+    known: dict[int, set[int]] = {}
     for task in tasks.values():
         for callback in task.callbacks:
-            for referred in _list_referred(objects, callback):
+            if callback not in known:
+                known[callback] = set(_list_referred(objects, callback))
+            for referred in known[callback]:
                 wakes.setdefault(referred, []).append(task.address)
     named = {address for task in tasks.values() for address in (task.waiter, _through(task.chain)) if address}
     kinds = {address: objects.kind(address).decode(errors="replace").rpartition(".")[2] for address in named}

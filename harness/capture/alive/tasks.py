@@ -8,6 +8,7 @@ of asyncio's pure Python (without its C part) are not seen.
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,9 +23,11 @@ _PROC = Path("/proc")
 _WHAT = "asyncio tasks"
 LOOP_FILE = re.compile(r"/asyncio/(?:base_events|runners)\.py$")
 _TASK = b"_asyncio.Task"
-_SEARCH_CPU_S = 1.2
+_SEARCH_S = (4.0, 2.0)  # of time, of CPU
+_READ_S, _READ_CPU_S = 2.0, 0.8
 _MOST_BASES = 8
 _MOST_CALLBACKS = 8
+_BATCH = 64
 _FIRST_FIELD, _SECOND_FIELD = 3, 5  # what a future calls when it is done: the first, and the list of the others
 
 
@@ -42,20 +45,20 @@ def read_tasks(pid: int, version: str | None, tids: list[int], proc: Path = _PRO
         return Reading(None, Gap(_WHAT, f"they cannot be read in CPython {version}"))
     before = _count_switches(pid, tids, proc)
     try:
-        memory = Memory(pid, proc, search_cpu_s=_SEARCH_CPU_S)
+        memory = Memory(pid, proc, search_s=_SEARCH_S)
     except OSError as error:
         return Reading(None, Gap(_WHAT, f"its memory could not be read: {error.strerror}"))
     try:
         search = _Search(Coroutines(memory, minor))
         tasks = search.list_tasks()
         wakers = find_wakers(search.objects, tasks)
-        whole = memory.is_searched and not search.unread
+        whole = search.is_whole and not search.unread and not search.left
     finally:
         memory.close()
     loops = tuple(read_loops(pid, tids, proc))
     stood = before is not None and before == _count_switches(pid, tids, proc)
     seen = Tasks(tuple(describe(tasks, wakers)), loops, whole and stood)
-    return Reading(seen, search.tell_gap(memory.is_searched))
+    return Reading(seen, search.tell_gap())
 
 
 def _read_minor(version: str | None) -> int | None:
@@ -73,33 +76,40 @@ def _count_switches(pid: int, tids: list[int], proc: Path) -> list[str] | None:
 
 
 class _Search:
-    """`unread`: how many tasks did not fit together."""
+    """`unread`: how many tasks did not fit together; `left`: how many were not read for lack of time."""
 
     def __init__(self, objects: Coroutines) -> None:
         self.objects, self._memory = objects, objects.memory
-        self.unread = 0
-        self._is_known = False
+        self.unread = self.left = 0
+        self.is_whole = self._is_known = False
+        self._coroutine_at = 0
 
-    def tell_gap(self, searched: bool) -> Gap | None:
+    def tell_gap(self) -> Gap | None:
         if not self._is_known:
             return Gap(_WHAT, "the type _asyncio.Task was not found in its memory")
         words = (
             [f"{self.unread} changed while they were read, or have a layout that is not known"] if self.unread else []
         )
-        words += [] if searched else ["only a part of its memory was searched: there may be more"]
+        words += [f"{self.left} were found and not read: the time was over"] if self.left else []
+        words += [] if self.is_whole else ["only a part of its memory was searched: there may be more"]
         return Gap(f"some {_WHAT}", "; ".join(words)) if words else None
 
     def list_tasks(self) -> dict[int, Task]:
+        places = [(place, kind) for kind in self._list_kinds() for place in list_instances(self.objects, kind)]
+        self.is_whole = self._memory.is_searched
+        end, cpu_end = time.monotonic() + _READ_S, time.thread_time() + _READ_CPU_S
         found: dict[int, Task] = {}
-        for kind in self._list_kinds():
-            for address in list_instances(self.objects, kind):
-                try:
-                    task = self._read_task(address, kind)
-                except (Torn, IndexError):
-                    self.unread += 1
-                    continue
-                if task is not None:
-                    found[address] = task
+        for at, (address, kind) in enumerate(places):
+            if at % _BATCH == 0 and (time.monotonic() > end or time.thread_time() > cpu_end):
+                self.left = len(places) - at
+                break
+            try:
+                task = self._read_task(address, kind)
+            except (Torn, IndexError):
+                self.unread += 1
+                continue
+            if task is not None:
+                found[address] = task
         return found
 
     def _list_kinds(self) -> list[int]:
@@ -117,11 +127,11 @@ class _Search:
         name_of = self.objects.kind
         if len(words) < 16 or words[1] != kind:
             return None  # another object, that refers to the type
-        at = next(
-            (at for at in range(12, len(words) - 2) if name_of(words[at + 2]).endswith(b"Context") and words[at]), None
-        )
+        order = (self._coroutine_at, *range(12, len(words) - 2))
+        at = next((at for at in order if at and words[at] and name_of(words[at + 2]).endswith(b"Context")), None)
         if at is None or name_of(words[at + 1]) not in (b"str", b"int"):
             return None  # done, or not yet made
+        self._coroutine_at = at
         chain = self.objects.follow(words[at])
         if chain.state == "done":
             return None
