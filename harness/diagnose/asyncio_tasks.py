@@ -130,7 +130,8 @@ def _never_wakes(scene: Scene, process: LivingProcess, loop: EventLoop, thread: 
 
 def _tell_others(process: LivingProcess) -> str:
     others = len(process.threads) - 1
-    return f"each of the {others} other threads waits for a thread of the process" if others else "it has one thread"
+    who = "the other thread waits" if others == 1 else f"all {others} other threads wait"
+    return f"{who} for a thread of the process" if others else "it has one thread"
 
 
 def _is_in_select(thread: LivingThread) -> bool:
