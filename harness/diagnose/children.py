@@ -171,7 +171,7 @@ def _judge_chain(scene: Scene, chain: list[Link]) -> Finding | None:
     last = chain[-1]
     if last.child is None:
         return _nobody_at_work(scene, last) if last.for_result else None
-    end, thread = last.child, _stuck_thread(scene, last.child)
+    end, thread = last.child, _find_feeder(last.process, last.child) or _stuck_thread(scene, last.child)
     if thread is None:
         return None
     told = tuple(_tell_link(link) for link in chain)
@@ -199,6 +199,19 @@ def _stuck_thread(scene: Scene, process: LivingProcess) -> LivingThread | None:
     """The one that works, else the main one."""
     busy = [thread for thread in process.threads if scene.is_busy(thread)]
     return max(busy, key=lambda thread: thread.cpu_s) if busy else main_thread(process)
+
+
+def _find_feeder(parent: LivingProcess, child: LivingProcess) -> LivingThread | None:
+    """A thread that the child's main one joins, and that writes to a pipe which nobody but these two could empty (a
+    multiprocessing.Queue that is joined before it is drained)."""
+    main = main_thread(child)
+    if main is None or not joins_thread(main):
+        return None
+    for thread in child.threads:
+        wait = thread.wait if thread is not main else None
+        if wait is not None and WRITES.fullmatch(wait.syscall or "") and parent.pid in wait.peer_pids:
+            return thread if {*wait.peer_pids} <= {parent.pid, child.pid} else None
+    return None
 
 
 def _tell_link(link: Link) -> Ground:
