@@ -155,10 +155,7 @@ class Followed:
         self.standing.look_before_stop()
         self._refused = why_not_stop(self.pid)
         if self._refused is None:
-            before_ms = self.standing.stopped_ms
             self.standing.look_at_stacks(self.identity.python, deadline_s)
-            if self.standing.stopped_ms > before_ms:
-                self.tally.discount()
         else:
             self.standing.skip_stacks(self._refused)
 

@@ -78,10 +78,13 @@ class Standing:
             with Stopwatch(self.pid) as watch:
                 taken = take_stacks(self.pid, python, deadline_s, ladder=LADDER if python else (GDB,))
             self.stopped_ms += watch.stopped_ms
+            self._tally.discount()
             return taken
         ladder: tuple[Rung, ...] = QUIET_LADDER if python else (OWN_WALK,)
         taken = take_stacks(self.pid, python, deadline_s, ladder=ladder)
         self.stopped_ms += sum(run.stopped_ms or 0.0 for run in taken[2])
+        if any(run.interrupted for run in taken[2]):
+            self._tally.discount()
         return taken
 
     @property
