@@ -141,7 +141,7 @@ ALIVE: tuple[AliveKind, ...] = (
     ),
     AliveKind(
         "blocked-io",
-        "it waits for a file, a pipe, a socket or a file lock that nobody answers; which one is named",
+        "it waits for a file, a pipe, a socket or a file lock, and who could answer is gone, stopped or waits for it",
         "Blocked on input or output: {detail}{where}",
         find_blocked_io,
     ),

@@ -6,6 +6,7 @@ import re
 from typing import NamedTuple
 
 from harness.diagnose.blame import find_component_frame
+from harness.diagnose.outside import tell_hopeless
 from harness.diagnose.scene import Finding, Scene, stack_of
 from harness.diagnose.verdict import Frame, Ground
 from harness.diagnose.wait_advice import advise
@@ -22,7 +23,7 @@ from harness.diagnose.waiting import (
     tell_target,
     user_frame,
 )
-from harness.evidence.alive import LivingProcess, LivingThread
+from harness.evidence.alive import LivingProcess, LivingThread, Wait
 
 _RESULT_FILES = re.compile(
     r"/multiprocessing/(?:pool|queues|connection|managers)\.py$|/torch/utils/data/dataloader\.py$"
@@ -183,6 +184,8 @@ def _judge_chain(scene: Scene, chain: list[Link]) -> Finding | None:
         return Finding("established", end, thread, detail, (*told, ground))
     if not any(link.for_result for link in chain) and (wait is None or last.process.python is None):
         return None
+    if wait is not None and tell_hopeless(end, thread, wait) is None:
+        return None  # somebody may answer it
     busy = scene.is_busy(thread)
     doing = "on CPU, slow or endless," if busy else f"waiting: {tell_target(wait)}," if wait else "asleep"
     detail = f"{end.role} {end.pid} is {doing} {_in(thread)}"
@@ -271,24 +274,47 @@ def _nobody_at_work(scene: Scene, link: Link) -> Finding | None:
 # A file, a socket, a file lock
 
 
-def find_blocked_io(scene: Scene) -> Finding | None:
-    if scene.rising or not scene.processes:
+class Outside(NamedTuple):
+    """A thread that waits for something outside, and the chain from the target to its process."""
+
+    process: LivingProcess
+    thread: LivingThread
+    wait: Wait
+    chain: tuple[Link, ...]
+
+    @property
+    def ask(self) -> int | None:
+        """Whom to look at next."""
+        return next((pid for pid in self.wait.peer_pids if pid != self.process.pid), None)
+
+
+def find_outside(scene: Scene) -> Outside | None:
+    """Of the target, or of the process that it waits for."""
+    if not scene.processes:
         return None
-    start = scene.processes[0]
-    chain = follow_chain(scene, start)
-    end = chain[-1].child if chain else start
-    for thread in _waiters(scene, end) if end and not is_idle_worker(end) else ():
+    chain = follow_chain(scene, scene.processes[0])
+    end = (chain[-1].child or chain[-1].process) if chain else scene.processes[0]
+    for thread in _waiters(scene, end) if not is_idle_worker(end) else ():
         wait = find_io(thread)
-        if end is None or wait is None or not scene.stands_still(thread):
-            continue
-        deep = "uninterruptible, " if thread.state == "D" else ""
-        detail = f"{deep}{tell_target(wait)}"
-        name = name_thread(end, thread)
-        ground = Ground(
-            f"{name} stays {_in(thread)}: {tell_target(wait)}", f"/proc/{end.pid}/task/{thread.tid}/syscall"
-        )
-        culprit = find_component_frame(thread.stack)
-        links = (_tell_link(link) for link in chain)
-        remedies, ask = (advise(wait, thread),), next((pid for pid in wait.peer_pids if pid != end.pid), None)
-        return Finding("established", end, thread, detail, (*links, ground), (), culprit, remedies, ask)
+        if wait is not None and scene.stands_still(thread):
+            return Outside(end, thread, wait, tuple(chain))
     return None
+
+
+def find_blocked_io(scene: Scene) -> Finding | None:
+    """Nobody is left who could end the wait: that nobody has done so yet is no fault."""
+    found = find_outside(scene)
+    if found is None or scene.rising:
+        return None
+    process, thread, wait, chain = found
+    why = tell_hopeless(process, thread, wait)
+    if why is None:
+        return None
+    ground = Ground(f"{name_thread(process, thread)} stays {_in(thread)}: {tell_target(wait)}; {why}", _call_of(found))
+    links, culprit = map(_tell_link, chain), find_component_frame(thread.stack)
+    detail, remedies = f"{tell_target(wait)}; {why}", (advise(wait, thread),)
+    return Finding("established", process, thread, detail, (*links, ground), (), culprit, remedies, found.ask)
+
+
+def _call_of(found: Outside) -> str:
+    return f"/proc/{found.process.pid}/task/{found.thread.tid}/syscall"

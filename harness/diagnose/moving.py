@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 
 from harness.diagnose.abandoned import tell_chances
-from harness.diagnose.children import follow_chain
+from harness.diagnose.children import find_outside, follow_chain
 from harness.diagnose.line import is_exiting, list_others, list_path
+from harness.diagnose.outside import NOT_KNOWN
 from harness.diagnose.plumbing import is_interpreter, is_plumbing, plain_function
 from harness.diagnose.scene import Finding, Scene, moves, stack_of
 from harness.diagnose.stuck import keeps_line
@@ -18,7 +19,7 @@ from harness.diagnose.verdict import (
     Ground,
     Status,
 )
-from harness.diagnose.wait_advice import is_sleeping
+from harness.diagnose.wait_advice import advise, is_sleeping
 from harness.diagnose.waiting import (
     main_thread,
     name_function,
@@ -276,24 +277,24 @@ def _gil_grounds(process: LivingProcess) -> list[Ground]:
 
 
 def find_waiting(scene: Scene) -> Finding | None:
-    """What is left. Somebody who waits for a child's end shows the child."""
+    """What is left. Somebody who waits for a child's end shows the child; for something outside, what that is."""
+    outside = find_outside(scene)
     chain = follow_chain(scene, scene.processes[0])
     failing = next((item for item in list_others(scene) if item[1].name == FAILED), None)
     process = next((link.child for link in reversed(chain) if link.child), scene.processes[0])
     process = failing[0] if failing else process
     holder = next((t for t in process.threads if t.holds_gil and any(map(wants_gil, process.threads))), None)
     path = list_path(scene, process)
-    thread = holder or (path[-1] if path else main_thread(process))
+    own = [outside.thread] if outside and outside.process is process else []
+    thread = holder or next(iter([*path[1:][-1:], *own, *path[-1:]]), main_thread(process))
     if thread is None or not (thread.stack or thread.wait):
         return Finding("unknown", process, thread, "no stack could be read")
     gil = "holding the GIL, " if holder else ""
-    telling = thread.wait is not None and thread.wait.syscall not in ("futex", None)
-    wait = f": {tell_target(thread.wait)}" if telling and thread.wait else ""
     native = tell_native(thread) if holder else None
     if failing:
         gil = f"its children fail, {failing[1].values[-1] - failing[1].values[0]} while it was looked at, "
     begins = gil or _tell_path(process, path)
-    detail = f"{begins}asleep in {native + ', called from ' if native else ''}{tell_place(thread)}{wait}"
+    detail = f"{begins}asleep in {native + ', called from ' if native else ''}{tell_place(thread)}{_tell_wait(thread)}"
     count = len(process.threads)
     asleep = f"{'all ' + str(count) + ' threads are' if count > 1 else 'its one thread is'} asleep"
     grounds = (
@@ -302,7 +303,16 @@ def find_waiting(scene: Scene) -> Finding | None:
         *_moving_locals(process),
         *_gil_grounds(process),
     )
-    return Finding("supported", process, thread, detail, grounds, ends_itself=is_sleeping(thread))
+    found = Finding("supported", process, thread, detail, grounds, ends_itself=is_sleeping(thread))
+    if outside is None or outside.thread is not thread:
+        return found
+    remedies = (advise(outside.wait, thread),)
+    return found._replace(detail=f"{detail}; {NOT_KNOWN}", remedies=remedies, ask=outside.ask)
+
+
+def _tell_wait(thread: LivingThread) -> str:
+    telling = thread.wait is not None and thread.wait.syscall not in ("futex", None)
+    return f": {tell_target(thread.wait)}" if telling and thread.wait else ""
 
 
 def _tell_path(process: LivingProcess, path: list[LivingThread]) -> str:

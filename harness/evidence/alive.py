@@ -20,10 +20,24 @@ from harness.evidence.unflushed import Unflushed
 ThreadState = Literal["R", "S", "D", "T", "t", "Z", "X", "I"]
 
 
+class Peer(Struct, frozen=True):
+    """A process that could end a wait. `state` null: not to be seen.
+
+    `awaits`: whom all of its threads wait for, without a limit; empty: it runs, or what it waits for is not known.
+    `switches`: how often it was scheduled. `still`: not once between two looks at it; null: it was looked at once.
+    """
+
+    pid: int
+    state: ThreadState | None = None
+    awaits: tuple[int, ...] = ()
+    switches: int | None = None
+    still: bool | None = None
+
+
 class Wait(Struct, frozen=True):
     """The system call a thread is in. `target`: the file, peer, pipe, pid or lock word that it is about, in words.
 
-    `until_s`: when a sleep ends, by the clock that it names.
+    `until_s`: when a sleep ends, by the clock that it names. `alone`: no other process has the other end open.
     """
 
     syscall: str | None
@@ -33,6 +47,8 @@ class Wait(Struct, frozen=True):
     peer_pids: tuple[int, ...] = ()
     wchan: str | None = None
     until_s: float | None = None
+    alone: bool = False
+    peers: tuple[Peer, ...] = ()
 
 
 # import: a module's import lock; condition: also an event, a barrier, a semaphore; gil: the interpreter's own; mutex:

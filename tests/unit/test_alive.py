@@ -10,7 +10,7 @@ from harness.diagnose.alive_document import judge_look
 from harness.diagnose.moving import estimate_next
 from harness.diagnose.verdict import Document
 from harness.diagnose.waiting import describe_threads
-from harness.evidence.alive import Counter, LivingProcess, LivingThread, Rest, Wait
+from harness.evidence.alive import Counter, LivingProcess, LivingThread, Peer, Rest, Wait
 from harness.evidence.crash import CrashFrame
 from harness.evidence.gap import Gap
 from tests.unit.crashes import LIBC, PYTHON, native, python
@@ -677,7 +677,7 @@ def test_a_dead_child_that_nobody_collects() -> None:
 def test_a_zombie_is_not_to_blame_when_somebody_else_has_the_pipe() -> None:
     main = thread(100, line("read_answer", 37), wait=Wait("read", fd=3, target="pipe:[9]", peer_pids=(100, 555)))
     found = judge(process(main), process(pid=101, ppid=100, state="Z", role="child"))
-    assert found.verdict.kind == "blocked-io"
+    assert found.verdict.kind == "waiting" and "555" in found.verdict.headline
 
 
 POOL_MAP = (
@@ -736,30 +736,67 @@ def test_a_worker_that_waits_for_the_word_of_its_parent_is_idle() -> None:
     parent = process(thread(100, line("supervise", 9), wait=Wait("epoll_wait", fd=5, peer_pids=(101,))))
     idle = worker(thread(101, line("next_task", 4), wait=Wait("read", fd=3, target="pipe:[4]", peer_pids=(100,))))
     assert judge(parent, idle).verdict.kind == "waiting"
-    stuck = worker(thread(101, line("fetch", 4), wait=Wait("recvfrom", fd=3, target="10.0.0.9:80")))
+    asks = worker(thread(101, line("fetch", 4), wait=Wait("recvfrom", fd=3, target="10.0.0.9:80")))
+    found = judge(parent, asks)
+    assert found.verdict.kind == "waiting" and place(found) == (101, "MainThread", "fetch")
+    stuck = worker(thread(101, line("fetch", 4), wait=Wait("openat", target="the FIFO /tmp/x", alone=True)))
     assert kind(judge(parent, stuck)) == ("blocked-child", "established")
 
 
 # blocked-io
 
 
-@pytest.mark.parametrize(
-    ("wait", "fact"),
-    [
-        (Wait("recvfrom", fd=4, target="socket 127.0.0.1:5050 → 127.0.0.1:41000"), "127.0.0.1:5050"),
-        (Wait("openat", target="FIFO /tmp/commands.fifo"), "commands.fifo"),
-        (Wait("read", fd=3, target="FIFO /tmp/signals.fifo", peer_pids=(100,)), "signals.fifo"),
-        (Wait("flock", fd=3, target="/tmp/index.lock", peer_pids=(4242,)), "held by process 4242"),
-        (Wait("fcntl", fd=3, target="/tmp/ledger.db, held by process 4242", peer_pids=(4242,)), "ledger.db"),
-        (Wait("connect", fd=3, target="socket 10.0.0.9:80"), "10.0.0.9:80"),
-    ],
-)
-def test_what_it_waits_for_is_named(wait: Wait, fact: str) -> None:
+OUTSIDE = [
+    (Wait("recvfrom", fd=4, target="socket 127.0.0.1:5050 → 127.0.0.1:41000"), "127.0.0.1:5050"),
+    (Wait("openat", target="FIFO /tmp/commands.fifo"), "commands.fifo"),
+    (Wait("read", fd=3, target="FIFO /tmp/signals.fifo"), "signals.fifo"),
+    (Wait("flock", fd=3, target="/tmp/index.lock", peer_pids=(4242,)), "held by process 4242"),
+    (Wait("fcntl", fd=3, target="/tmp/ledger.db, held by process 4242", peer_pids=(4242,)), "ledger.db"),
+    (Wait("connect", fd=3, target="socket 10.0.0.9:80"), "10.0.0.9:80"),
+]
+
+
+@pytest.mark.parametrize(("wait", "fact"), OUTSIDE)
+def test_that_nobody_has_answered_yet_is_no_fault(wait: Wait, fact: str) -> None:
     found = judge(process(thread(100, line("ask", 48), wait=wait)))
-    assert kind(found) == ("blocked-io", "established") and fact in found.verdict.headline
-    assert place(found) == (100, "MainThread", "ask")
+    assert kind(found) == ("waiting", "supported") and exit_code_of(found) == 11
+    assert fact in found.verdict.headline and "whether somebody answers cannot be known" in found.verdict.headline
+    assert place(found) == (100, "MainThread", "ask") and found.verdict.remedies
     moving = process(thread(100, line("ask", 48), wait=wait, changed=True), counters=(WORKS,))
     assert judge(moving).verdict.kind == "progressing"
+
+
+@pytest.mark.parametrize(("wait", "fact"), OUTSIDE)
+def test_what_nobody_is_left_to_answer_is_named(wait: Wait, fact: str) -> None:
+    stuck = replace(wait, alone=True)
+    found = judge(process(thread(100, line("ask", 48), wait=stuck)))
+    assert kind(found) == ("blocked-io", "established") and fact in found.verdict.headline
+    assert place(found) == (100, "MainThread", "ask") and exit_code_of(found) == 10
+    sleeper = thread(101, line("write_later", 4), wait=NANOSLEEP)
+    assert judge(process(thread(100, line("ask", 48), wait=stuck), sleeper)).verdict.kind == "waiting"
+    idle = thread(101, native("blas_thread_server", f"{SITE}/numpy.libs/libopenblas.so"))
+    assert judge(process(thread(100, line("ask", 48), wait=stuck), idle)).verdict.kind == "blocked-io"
+
+
+@pytest.mark.parametrize(
+    ("peers", "kind_"),
+    [
+        ((Peer(7, "T", still=True),), "blocked-io"),
+        ((Peer(7, "T", still=False),), "waiting"),
+        ((Peer(7, "T"),), "waiting"),
+        ((Peer(7, "S"),), "waiting"),
+        ((Peer(7),), "waiting"),
+        ((), "waiting"),
+        ((Peer(7, "S", awaits=(100,)),), "blocked-io"),
+        ((Peer(7, "S", awaits=(100, 9)),), "waiting"),
+        ((Peer(7, "S", awaits=(8,)), Peer(8, "S", awaits=(100,))), "blocked-io"),
+        ((Peer(7, "S", awaits=(8,)), Peer(8, "S")), "waiting"),
+    ],
+)
+def test_the_other_side_decides_whether_a_wait_can_end(peers: tuple[Peer, ...], kind_: str) -> None:
+    pids = tuple(peer.pid for peer in peers) or (7,)
+    wait = Wait("read", fd=3, target="pipe:[33]", peer_pids=pids, peers=peers)
+    assert judge(process(thread(100, line("ask", 48), wait=wait))).verdict.kind == kind_
 
 
 @pytest.mark.parametrize(
@@ -789,12 +826,15 @@ def test_uninterruptible_sleep_is_input_or_output() -> None:
     main = thread(100, line("load", 3), state="D", wait=Wait(None, wchan="nfs_wait_bit_killable"))
     found = judge(process(main))
     assert found.verdict.kind == "blocked-io" and "nfs_wait_bit_killable" in found.verdict.headline
+    ran = thread(100, line("load", 3), state="D", cpu_s=0.02, wait=Wait(None))
+    assert judge(process(ran)).verdict.kind == "waiting"
 
 
 def test_the_thread_that_is_joined_is_looked_at_too() -> None:
-    reader = thread(101, line("fetch", 9), name="reader", wait=Wait("recvfrom", fd=4, target="socket 10.0.0.9:80"))
+    asks = Wait("recvfrom", fd=4, target="socket 10.0.0.9:80")
+    reader = thread(101, line("fetch", 9), name="reader", wait=asks)
     found = judge(process(thread(100, *JOIN, line("main", 20)), reader))
-    assert found.verdict.kind == "blocked-io" and place(found) == (100, "reader", "fetch")
+    assert found.verdict.kind == "waiting" and place(found) == (100, "reader", "fetch")
 
 
 @pytest.mark.parametrize(
@@ -819,7 +859,8 @@ def test_where_servers_and_prompts_sleep_is_waiting(wait: Wait | None) -> None:
 def test_a_socket_with_a_timeout_is_polled() -> None:
     above = native("poll", LIBC), native("sock_recv_guts", f"{STDLIB}/lib-dynload/_socket.so")
     wait = Wait("poll", fd=4, target="socket 10.0.0.9:80")
-    assert judge(process(thread(100, *above, line("ask", 48), wait=wait))).verdict.kind == "blocked-io"
+    found = judge(process(thread(100, *above, line("ask", 48), wait=wait)))
+    assert found.verdict.kind == "waiting" and "whether somebody answers" in found.verdict.headline
 
 
 # swapping
@@ -833,11 +874,11 @@ def test_pages_from_disk_and_little_cpu_is_swapping() -> None:
 
 
 def test_a_slow_swap_brings_few_pages_and_whoever_waits_for_one_stands_in_no_system_call() -> None:
-    waits = thread(100, line("train", 3), state="D", cpu_s=0.1, wait=Wait(None))
+    waits = thread(100, line("train", 3), state="D", wait=Wait(None))
     assert kind(judge(process(waits, major_faults=60, swap_bytes=2**30))) == ("swapping", "established")
     assert judge(process(waits, major_faults=0, swap_bytes=2**30)).verdict.kind == "blocked-io"  # a mapped file, say
     assert judge(process(waits, major_faults=60)).verdict.kind == "blocked-io"
-    writes = thread(100, line("train", 3), state="D", cpu_s=0.1, wait=Wait("fsync", fd=3))
+    writes = thread(100, line("train", 3), state="D", wait=Wait("fsync", fd=3))
     assert judge(process(writes, major_faults=60, swap_bytes=2**30)).verdict.kind == "blocked-io"
 
 
@@ -1109,7 +1150,11 @@ def test_how_it_ended_is_in_the_outcome() -> None:
 
 def test_exit_codes() -> None:
     assert exit_code_of(judge(process(thread(100, line("train", 3), state="T")))) == 10
-    assert exit_code_of(judge(process(thread(100, line("ask", 3), wait=Wait("read", target="pipe:[3]"))))) == 10
+    assert (
+        exit_code_of(judge(process(thread(100, line("ask", 3), wait=Wait("read", target="pipe:[3]", alone=True)))))
+        == 10
+    )
+    assert exit_code_of(judge(process(thread(100, line("ask", 3), wait=Wait("read", target="pipe:[3]"))))) == 11
 
 
 def test_one_of_several_targets_is_judged_by_its_own_tree() -> None:

@@ -38,11 +38,15 @@ Direction = Optional[Literal["read", "write"]]  # noqa: UP045 (evaluated, on oth
 
 
 class Leads(NamedTuple):
-    """`peer_pids`: who else could end a wait there, as far as can be seen; `is_own`: nobody but the process itself."""
+    """`peer_pids`: who else could end a wait there, as far as can be seen; `is_own`: nobody but the process itself.
+
+    `alone`: nobody else, and all could be seen.
+    """
 
     words: str
     peer_pids: tuple[int, ...] = ()
     is_own: bool = False
+    alone: bool = False
 
 
 class Row(NamedTuple):
@@ -114,7 +118,7 @@ def find_holders(links: Iterable[str], proc: Path) -> dict[str, Holders]:
     """Who has these open, by the text of the link: a pipe's or socket's holds its number, a FIFO's is its path."""
     readers: dict[str, set[int]] = defaultdict(set)
     writers: dict[str, set[int]] = defaultdict(set)
-    sought, end, seen, complete = set(links), time.monotonic() + _SEARCH_S, 0, True
+    sought, end, seen, complete = set(links), time.thread_time() + _SEARCH_S, 0, True
     for name in os.listdir(proc):  # noqa: PTH208 (names are enough, and there are many)
         if not name.isdigit():
             continue
@@ -126,7 +130,7 @@ def find_holders(links: Iterable[str], proc: Path) -> dict[str, Holders]:
         except OSError:
             continue
         seen += len(fds)
-        if seen > _MOST_LINKS or time.monotonic() > end:
+        if seen > _MOST_LINKS or time.thread_time() > end:
             complete = False
             break
         for fd in fds:
@@ -178,7 +182,8 @@ def _describe_pipe(pid: int, link: str, holders: Holders, direction: Direction) 
     role, ends = ("writer", holders.writers) if direction == "read" else ("reader", holders.readers)
     others = set(ends) - {pid}
     state = "which is empty" if direction == "read" else "which is full"
-    return Leads(f"{name}, {state} and {_count_ends(role, ends, pid, holders.complete)}", tuple(sorted(others)))
+    words = f"{name}, {state} and {_count_ends(role, ends, pid, holders.complete)}"
+    return Leads(words, tuple(sorted(others)), alone=holders.complete and not others)
 
 
 def _count_ends(role: str, ends: Sequence[int], pid: int, complete: bool) -> str:
@@ -238,7 +243,8 @@ def _describe_socket(inode: int, rows: dict[int, Row], peer: Holders, pid: int, 
         at = ", at its other end this process itself"
     row = rows.get(inode)
     words = (_describe_unix(inode, pid, proc) if row is None else _describe_row(row)) + at
-    return Leads(words, pids, peer.readers == (pid,))
+    is_own = peer.readers == (pid,)
+    return Leads(words, pids, is_own, is_own and peer.complete)
 
 
 def _describe_row(row: Row) -> str:

@@ -18,6 +18,7 @@ from harness.capture.alive.counting import Tally
 from harness.capture.alive.living import read_in_time
 from harness.capture.alive.lock_lines import Sources
 from harness.capture.alive.locks import find_locks
+from harness.capture.alive.peers import add_peers, compare_peers
 from harness.capture.alive.rest import read_rest
 from harness.capture.alive.spying import Spy
 from harness.capture.alive.stopwatch import Stopwatch
@@ -135,12 +136,13 @@ class Standing:
 
     def _read_waits(self, tids: list[int]) -> dict[int, Wait | None]:
         nothing: dict[int, Wait | None] = {}
-        return read_in_time(lambda: {tid: read_wait(self.pid, tid) for tid in tids}, nothing)
+        return read_in_time(lambda: {tid: add_peers(read_wait(self.pid, tid)) for tid in tids}, nothing)
 
     def _recall(self, tid: int, wait: Wait | None) -> Wait | None:
         before = self._waits.get(tid)
         if before is None or wait is None:
             return wait
+        wait = compare_peers(before, wait)
         if _says_nothing(wait) and not self._has_changed(tid):
             return before
         is_another_sleep = before.until_s and wait.until_s and before.until_s != wait.until_s

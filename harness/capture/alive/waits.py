@@ -65,6 +65,7 @@ class About(NamedTuple):
     fd: int | None = None
     peer_pids: tuple[int, ...] = ()
     until_s: float | None = None
+    alone: bool = False
 
 
 def read_wait(pid: int, tid: int, proc: Path = _PROC) -> Wait | None:
@@ -119,7 +120,8 @@ def _read_call(pid: int, number: int, arguments: tuple[int, ...], wchan: str | N
     call = Call(pid, name, arguments[:count], proc)
     describe = _DESCRIBE.get(name)
     about = About() if describe is None else describe(call)
-    return Wait(name, tuple(map(hex, call.arguments)), about.fd, about.words, about.peer_pids, wchan, about.until_s)
+    given = tuple(map(hex, call.arguments))
+    return Wait(name, given, about.fd, about.words, about.peer_pids, wchan, about.until_s, about.alone)
 
 
 def _is_64_bit(pid: int, proc: Path) -> bool:
@@ -146,7 +148,7 @@ def _use(call: Call) -> About:
 def _about_fd(call: Call, direction: Direction, verb: str) -> About:
     fd = call.signed(0)
     (leads,) = describe_all(call.pid, {fd: direction}, call.proc)
-    return About(f"{verb} {leads.words}", fd, leads.peer_pids)
+    return About(f"{verb} {leads.words}", fd, leads.peer_pids, alone=leads.alone)
 
 
 def _accept(call: Call) -> About:
@@ -255,7 +257,7 @@ def _is_fifo(call: Call, path: str) -> bool:
 def _about_fifo(call: Call, path: str, mode: int) -> About:
     """open of a FIFO waits for somebody to open its other end; man 7 fifo."""
     verb, other = ("reading", "writing") if mode == os.O_RDONLY else ("writing", "reading")
-    return About(f"opens the FIFO {path} for {verb}; nobody has opened it for {other}")
+    return About(f"opens the FIFO {path} for {verb}; nobody has opened it for {other}", alone=True)
 
 
 def _lock_file(call: Call) -> About:

@@ -1,7 +1,8 @@
 """A POSIX record lock (fcntl F_SETLKW) of a file that a process elsewhere has locked.
 
-In the control the holder lets go again and again. Seen: state S in fcntl, kernel stack fcntl_setlk; /proc/locks names
-the holder and, behind "->", this process.
+The holder sleeps and may let go at any moment, so this is a wait and no fault. In the control the holder lets go
+again and again. Seen: state S in fcntl, kernel stack fcntl_setlk; /proc/locks names the holder and, behind "->", this
+process.
 """
 
 import fcntl
@@ -14,12 +15,12 @@ import time
 from stage import run_elsewhere, say_ready
 
 EXPECT = {
-    "kind": "blocked-io",
+    "kind": "waiting",
     "pid_role": "main",
     "thread": "MainThread",
     "python_function": "open_ledger",
     "python_line_text": "fcntl.lockf(lock, fcntl.LOCK_EX)  # reader",
-    "facts": ["ledger.db"],
+    "facts": ["ledger.db", "whether somebody answers cannot be known from here"],
 }
 CONTROL = {"kind": "progressing"}
 LIMIT_S = 110
