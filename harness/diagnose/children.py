@@ -89,12 +89,19 @@ def link_of(scene: Scene, process: LivingProcess, thread: LivingThread) -> Link 
         return None
     peers = [child for child in living if wait and child.pid in wait.peer_pids]
     files = [frame.file for frame in _frames_above_user(thread)]
-    ends = any(_END_FILES.search(file) for file in files) or bool(wait and _END_CALLS.fullmatch(wait.syscall or ""))
+    ends = awaits_end(thread)
     result = not ends and _needs_result(process, files)
     if ends or result or (peers and wait and READS.fullmatch(wait.syscall or "")):
         at_work = _at_work(process, peers or living)
         return Link(process, thread, _pick(at_work), result, at_work)
     return None
+
+
+def awaits_end(thread: LivingThread) -> bool:
+    """It waits for the end of a child, or of several."""
+    call = thread.wait.syscall if thread.wait else None
+    files = (frame.file for frame in _frames_above_user(thread))
+    return any(_END_FILES.search(file) for file in files) or _END_CALLS.fullmatch(call or "") is not None
 
 
 def list_workers(scene: Scene, process: LivingProcess) -> list[LivingProcess]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from harness.diagnose.children import awaits_task, link_of, list_workers
+from harness.diagnose.children import awaits_end, awaits_task, link_of, list_workers
 from harness.diagnose.scene import Scene, Step, moves
 from harness.diagnose.stuck import find_in_collective, split_ranks
 from harness.diagnose.wait_advice import is_sleeping
@@ -162,6 +162,8 @@ def _credit(scene: Scene, process: LivingProcess, counter: Counter) -> bool | No
     if not steps or counter.kind == "ended" or (counter.kind, counter.name) == ("io", _READ):
         return None
     proven = any(step.proven for step in steps)
+    if counter.kind == "child" and not _may_await_children(scene, steps):
+        return None
     if counter.kind in _OF_ALL:
         return proven
     if any(step.launches for step in steps):
@@ -172,6 +174,14 @@ def _credit(scene: Scene, process: LivingProcess, counter: Counter) -> bool | No
     if own:
         return any(step.proven for step in own)
     return _credit_unknown(scene, process, counter, steps, proven)
+
+
+def _may_await_children(scene: Scene, steps: list[Step]) -> bool:
+    """Not where each of its threads stands in another wait: then a thread beside them has started those children."""
+    return any(
+        step.launches or step.thread is None or not scene.stands_still(step.thread) or awaits_end(step.thread)
+        for step in steps
+    )
 
 
 def _credit_unknown(

@@ -1173,3 +1173,28 @@ def test_threads_are_described_one_line_each_and_the_equal_ones_together() -> No
     assert "lock word" not in lines[0] and lines[0].endswith("waits for journal_lock, held by journal-writer")
     assert "lock word 0x7f00 (futex)" in lines[2]
     assert lines[2].startswith("7 threads without Python: asleep in gomp_thread_start")
+
+
+# Whose progress
+
+
+def test_children_that_a_thread_beside_has_started_are_no_progress() -> None:
+    finished = counter("child", "children finished", 1, 2, 3, 4)
+    beside = thread(101, line("watch_gpu", 8), name="gpu", wait=NANOSLEEP)
+    stuck = judge(process(thread(100, *CONDITION, line("train", 13)), beside, counters=(finished,)))
+    assert stuck.verdict.kind == "waiting" and "children finished +3" in words(stuck)
+    for main in (
+        thread(100, line("build", 5), wait=Wait("wait4", target="child 200")),
+        thread(100, line("build", 5), changed=True),
+    ):
+        assert judge(process(main, beside, counters=(finished,))).verdict.kind == "progressing"
+
+
+def test_what_a_thread_beside_writes_is_told_and_not_credited() -> None:
+    wrote = Counter("io", "bytes written", (0.0, 1.0, 2.0), (0, 60, 120), tid=101)
+    stats = thread(101, line("stats", 8), name="stats", wait=NANOSLEEP)
+    waits = judge(process(thread(100, *CONDITION, line("train", 13)), stats, counters=(wrote,)))
+    assert waits.verdict.kind == "waiting" and "thread stats moves (bytes written +120)" in words(waits)
+    joined = thread(100, *JOIN, line("train", 13))
+    assert judge(process(joined, stats, counters=(wrote,))).verdict.status == "established"
+    assert judge(process(joined, stats, counters=(wrote,))).verdict.kind == "progressing"
