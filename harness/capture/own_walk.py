@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.capture.files.images import Row, list_images, read_maps
+from harness.capture.files.images import PYTHON_FILE, Row, list_images, read_maps
 from harness.capture.frames import Places, clean_symbol
 from harness.capture.function_names import name_functions
 from harness.capture.thread_calls import Doing, read_doing, survives_stop
@@ -54,7 +54,9 @@ class OwnWalk:
         rows = read_maps(pid)
         self._rows = [(row.start, row.end) for row in rows]
         self._read = _open_reader(pid)
-        self._places = Places((*list_images(rows), *_find_vdso(rows)), self._read)
+        images = list_images(rows)
+        self._has_python = any(PYTHON_FILE.search(image.path) for image in images)
+        self._places = Places((*images, *_find_vdso(rows)), self._read)
         self._walker = Walker(Memory(self._read, self._places, list_code(rows)), os.uname().machine)
         self._held: list[Held] = []
         self._notes: list[str] = []
@@ -83,7 +85,7 @@ class OwnWalk:
         }
 
     def _ask_python(self) -> tuple[dict[int, dict[str, Any]], str | None]:
-        return self._read_python(max(0.0, self._end - time.monotonic()))
+        return self._read_python(max(0.0, self._end - time.monotonic())) if self._has_python else ({}, None)
 
     def _list_tids(self) -> list[int]:
         return sorted(map(int, os.listdir(_PROC / str(self._pid) / "task")))  # noqa: PTH208 (only names are wanted)

@@ -3,8 +3,9 @@
 Python's frames are read while the process runs on, by pystack's engine, by py-spy, or by our own reader. Which native
 frame runs which of them is told by marks of the interpreter (where a call into it began), never by counting alone.
 
-Compared on a torch process of 44 threads that sleep: pystack --native-all and py-spy --native stop all of them for
-as long as they unwind; this ladder stops none and takes about as long as pystack (tests/bench/look_rows.py).
+Compared on a torch process of 44 threads that sleep: pystack --native-all has all of them stand still for three
+quarters of its time and py-spy --native for a quarter; this ladder stops none of them and takes 0.9 times as long as
+pystack. A thread that runs stands still for a thousandth of the time that pystack takes (tests/bench/look_rows.py).
 """
 
 from __future__ import annotations

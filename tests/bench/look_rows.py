@@ -16,6 +16,8 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from harness.capture.quiet_stacks import OWN_WALK
+from harness.capture.stacks import LADDER, Rung, take_stacks
 from harness.diagnose.tree import Stack, find_outlier, merge
 from harness.evidence.crash import CrashFrame
 from harness.report.living import draw_tree
@@ -49,6 +51,12 @@ def measure_look(plan: Plan) -> Iterator[Row | Note]:
         _measure(pid, commands[0])  # the first one may compile bytecode
         idle_ms = _stopped_while(pid, lambda: time.sleep(1))[1]
         rounds = [[_measure(pid, command) for command in commands] for _ in range(plan.stream_pairs)]
+        walks = [[_take_stacks(pid, rung) for rung in (OWN_WALK, LADDER[0])] for _ in range(plan.stream_pairs)]
+    own, engine = (list(column) for column in zip(*walks, strict=True))
+    yield timing_row(f"own walk, {threads} threads, wall / pystack native-all", *_figures("wall_s", own, engine))
+    yield timing_row(
+        f"own walk, {threads} threads, stopped / pystack native-all", *_figures("stopped_ms", own, engine), "ms"
+    )
     ours, *others = (list(column) for column in zip(*rounds, strict=True))
     for name, costs in zip(peers, others, strict=True):
         yield timing_row(f"look, {threads} threads, wall / {name}", *_figures("wall_s", ours, costs))
@@ -67,6 +75,18 @@ def measure_look(plan: Plan) -> Iterator[Row | Note]:
 
 def _figures(name: str, *sides: list[_Cost]) -> list[list[float]]:
     return [[getattr(cost, name) for cost in side] for side in sides]
+
+
+def _take_stacks(pid: int, rung: Rung) -> _Cost:
+    step = "none"
+
+    def take() -> None:
+        nonlocal step
+        step = take_stacks(pid, "python", 60.0, ladder=(rung,))[0]
+
+    wall_s, stopped_ms = _stopped_while(pid, take)
+    require(step == "native-all", f"{rung.tool}: no stacks")
+    return _Cost(wall_s, stopped_ms)
 
 
 def _beside_python(words: list[str]) -> list[str]:

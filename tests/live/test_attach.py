@@ -166,7 +166,7 @@ def test_one_that_waits(start: Start) -> None:
     assert document["verdict"]["user_frame"]["line"] == process.line_of("time.sleep(200)")
     living = document["living"]
     assert living["pid"] == process.pid and len(living["threads"]) == 1 and living["tree"] is None
-    assert "clock_nanosleep" in living["threads"][0] and 0 < living["stopped_ms"] < 5000
+    assert "clock_nanosleep" in living["threads"][0] and living["stopped_ms"] == 0
     assert runs_on(process)
 
 

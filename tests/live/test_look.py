@@ -17,7 +17,6 @@ import pytest
 
 from harness.capture.alive.living import find_rank, is_frozen, list_tids
 from harness.capture.alive.look import take_look
-from harness.capture.gdb_stacks import find_gdb
 from harness.errors import HarnessError
 from harness.evidence.alive import Counter, LivingProcess, Look
 from tests.live.processes import state_of, until
@@ -138,7 +137,7 @@ def test_a_sleeping_process_stands_still_whatever_we_do_to_it(start: Start, tmp_
     output = seen.outputs[1]
     assert (output.kind, output.path, output.size) == ("file", str(tmp_path / "stdout"), 0)
     assert output.quiet_s is not None and output.quiet_s >= 1.5 and seen.outputs[0].kind == "null"
-    assert 0 < seen.stopped_ms < 5000 and seen.ended is None and state_of(process.pid) == "S"
+    assert seen.stopped_ms == 0 and seen.ended is None and state_of(process.pid) == "S"
     assert seen.python and seen.python.startswith("3.") and seen.openmp is not None and seen.role == "main"
 
 
@@ -215,7 +214,7 @@ def test_five_hundred_threads_that_move(start: Start) -> None:
 def test_five_hundred_threads_that_sleep(start: Start) -> None:
     process = start(FIVE_HUNDRED + "event.wait()")
     seen, _ = look_at(process, 2.0)
-    assert [(run.tool, run.error) for run in seen.tools] == [("pystack native-all", None), ("py-spy locals", None)]
+    assert [(run.tool, run.error) for run in seen.tools] == [("own walk", None), ("py-spy locals", None)]
     assert len(seen.threads) == 501 and all(frame.kind for thread in seen.threads for frame in thread.stack[:1])
     assert state_of(process.pid) == "S" and rising(seen) == []
 
@@ -234,7 +233,7 @@ def test_killing_us_leaves_the_target_running(start: Start, tmp_path: Path, afte
 def test_what_is_not_python(monkeypatch: pytest.MonkeyPatch) -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
         monkeypatch.setattr("harness.capture.alive.standing.find_gdb", lambda: None)
-        seen, _ = look_at(process, 0.6)
+        seen, _ = look_at(process, 0.6, native="always")
         process.kill()
     assert (seen.python, seen.name, seen.argv, seen.stopped_ms) == (None, "sleep", ("sleep", "60"), 0.0)
     wait = seen.threads[0].wait
@@ -242,9 +241,7 @@ def test_what_is_not_python(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen.gaps[0].what == "native stacks" and "is not Python" in seen.gaps[0].why
 
 
-def test_what_is_not_python_where_gdb_is() -> None:
-    if find_gdb() is None:
-        pytest.skip("needs gdb")
+def test_the_stack_of_what_is_not_python_needs_no_tool() -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
         seen, _ = look_at(process, 0.6)
         until(lambda: state_of(process.pid) == "S", "asleep again")
@@ -252,7 +249,7 @@ def test_what_is_not_python_where_gdb_is() -> None:
     main = seen.threads[0]
     assert main.stack and any("nanosleep" in (frame.function or "") for frame in main.stack) and not main.changed
     assert any((frame.image or "").endswith("/sleep") for frame in main.stack) and seen.gaps == ()
-    assert main.wait and main.wait.syscall == "clock_nanosleep" and seen.stopped_ms > 0
+    assert main.wait and main.wait.syscall == "clock_nanosleep" and seen.stopped_ms == 0
 
 
 @pytest.mark.parametrize("at_a_time", [1, 4])

@@ -73,6 +73,8 @@ class Standing:
             words = [f"{run.tool}: {run.error.strip().splitlines()[-1]}" for run in tools if run.error]
             words += [] if has_pystack() else ["pystack, which sees threads that Python does not know, is not there"]
             self.gap = Gap(f"some {_WHAT}" if threads else _WHAT, "; ".join(words))
+        elif self._native == "auto" and tools[-1].error:
+            self.gap = Gap(f"some {_WHAT}", tools[-1].error)
 
     def _take_stacks(self, python: str | None, deadline_s: float) -> Taken:
         if self._native == "always":
