@@ -23,8 +23,8 @@ _PROC = Path("/proc")
 _DONE_AGAIN = {"poll", "nanosleep", "clock_nanosleep", "restart_syscall", "wait4", "waitid", "pause"}
 _FUTEX_WAITS = {0, 6, 9, 13}  # FUTEX_WAIT, LOCK_PI, WAIT_BITSET, LOCK_PI2; WAIT_REQUEUE_PI may come back without
 _FUTEX_FLAGS = 128 | 256
-_GLANCES = 3
-_WHILE_S = 0.001
+_USER_TIME = 11  # man 5 proc_pid_stat, field 14, after the name
+_GLANCE_S, _WATCHED_S = 0.004, 0.2
 
 
 class Doing(NamedTuple):
@@ -86,17 +86,34 @@ def _is_pipe(path: Path) -> bool:
         return False
 
 
-def list_steady(pid: int, tids: Iterable[int], proc: Path = _PROC) -> list[int]:
-    """Those that run and have not slept for a while: hardly in a call that a stop would end."""
-    before = {tid: _read_running(pid, tid, proc) for tid in tids}
-    for _ in range(_GLANCES):
-        time.sleep(_WHILE_S / _GLANCES)
-        now = {tid: _read_running(pid, tid, proc) for tid, seen in before.items() if seen is not None}
-        before = {tid: seen for tid, seen in now.items() if seen is not None and seen == before[tid]}
-    return list(before)
+def find_steady(pid: int, tids: Iterable[int], proc: Path = _PROC) -> dict[int, int]:
+    """Those that run, and have run code of their own since they last slept, each with how often it has slept.
+
+    "Running" alone proves nothing: whoever was woken in a recv(MSG_WAITALL) and waits for a CPU is shown like that, and
+    is still inside the call. One whose user time has risen since its last sleep has come back from it.
+    """
+    begun = {tid: seen for tid in tids if (seen := _read_running(pid, tid, proc))}
+    steady: dict[int, int] = {}
+    until = time.monotonic() + _WATCHED_S
+    while begun and time.monotonic() < until:
+        time.sleep(_GLANCE_S)
+        for tid, (switches, user_ticks) in list(begun.items()):
+            now = _read_running(pid, tid, proc)
+            if now is None or now[0] != switches:
+                del begun[tid]
+            elif now[1] > user_ticks:
+                steady[tid] = switches
+                del begun[tid]
+    return steady
 
 
-def _read_running(pid: int, tid: int, proc: Path) -> int | None:
-    """How often it has slept; null when it does not run."""
+def _read_running(pid: int, tid: int, proc: Path) -> tuple[int, int] | None:
+    """How often it has slept, and its user time; null when it does not run."""
     doing = read_doing(pid, tid, proc)
-    return doing.switches[0] if doing is not None and doing.runs else None
+    if doing is None or not doing.runs:
+        return None
+    try:
+        fields = (proc / str(pid) / "task" / str(tid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return doing.switches[0], int(fields[_USER_TIME])

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from harness.capture.thread_calls import is_done_again, list_steady, name_call, read_doing, survives_stop
+from harness.capture.thread_calls import find_steady, is_done_again, name_call, read_doing, survives_stop
 
 _GETREGSET, _DETACH, _SEIZE, _INTERRUPT = 0x4204, 17, 0x4206, 0x4207  # linux/ptrace.h
 _PRSTATUS, _ARM_SYSTEM_CALL = 1, 0x404  # linux/elf.h
@@ -101,11 +101,11 @@ def hold_threads(pid: int, tids: Sequence[int], find_end: Callable[[int], int], 
     memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
     waiting = list(tids)
     for _ in range(_ROUNDS):
-        steady = set(list_steady(pid, waiting))
+        steady = find_steady(pid, waiting)
         for tid in list(waiting):
             if time.monotonic() > until:
                 break
-            if not _may_stop(pid, tid, tid in steady):
+            if not _may_stop(pid, tid, steady.get(tid)):
                 continue
             waiting.remove(tid)
             held = _hold_freed(pid, tid, memory, find_end)
@@ -121,11 +121,12 @@ _LATE = "it did not stop in time"
 _NEVER = "a stop would have changed what its system calls return"
 
 
-def _may_stop(pid: int, tid: int, is_steady: bool) -> bool:
+def _may_stop(pid: int, tid: int, slept: int | None) -> bool:
+    """`slept`: how often it had, when it was seen to run code of its own; null: it was not seen so."""
     doing = read_doing(pid, tid)
     if doing is None:
         return False
-    return is_steady if doing.runs else doing.state == "S" and survives_stop(pid, tid, doing.call)
+    return doing.switches[0] == slept if doing.runs else doing.state == "S" and survives_stop(pid, tid, doing.call)
 
 
 def _hold_freed(pid: int, tid: int, memory: int, find_end: Callable[[int], int]) -> Held:
