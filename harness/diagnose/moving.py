@@ -38,7 +38,14 @@ _FAULTS_PER_S = 100
 _SWAPPING_CPU = 0.5
 _NATIVE_SHARE = 0.75
 _EVALUATION = re.compile(
-    r"_?PyEval_\w+|_TAIL_CALL_\w+|_PyFunction_Vectorcall|PyObject_\w+|_PyObject_\w+|Py_\w+|py\w*main\w*"
+    r"_?PyEval_\w+|_TAIL_CALL_\w+|\w*[Vv]ectorcall\w*|_?Py(?:Object|Number|Sequence|Mapping|Iter|CFunction|Vectorcall)_\w+"
+    r"|_?Py_\w+|py\w*main\w*|call_function|do_call_core|type_call|(?:slot|cfunction|method|wrap|wrapperdescr)_\w+"
+    r"|\w*(?:unary|binary|ternary)_i?op1?|do_richcompare|object_vacall|take_gil|drop_gil|_?PyFrame_\w+|clear_thread_frame"
+)
+# What a reader knows them by.
+_AREAS = (
+    (re.compile(r"_?sre_\w+|SRE\(.*|pattern_\w+"), "the regular expression engine"),
+    (re.compile(r"_?(?:Py)?_?long_\w+|_?PyLong_\w+|[xkl]_\w+|int_\w+"), "integer arithmetic"),
 )
 # What proves most comes first: the program's own word, what others can see, what only memory shows.
 _COUNTERS = ("beat", "file", "buffer", "io", "child", "device", "local")
@@ -187,16 +194,24 @@ def _find_busy(scene: Scene) -> tuple[bool, Finding] | None:
     native = _hot_native(process, thread)
     spots = sorted((spot for spot in process.hot if spot.tid == thread.tid), key=_share, reverse=True)
     line = next((spot for spot in spots if spot.frame.kind == "python"), None)
-    hot = f"{name_function(native)}, called from {tell_place(thread)}" if native else _hot_line(thread, line)
+    hot = f"{_name_native(native)}, called from {tell_place(thread)}" if native else _hot_line(thread, line)
     detail = f"{hot}; slow or endless: nothing outside changed for {scene.looked_s:.0f} s"
     used = f"{thread.cpu_s:.1f} s of CPU in {scene.looked_s:.1f} s, {_tell_still(process)}"
     grounds = [Ground(f"{name_thread(process, thread)} used {used}", f"/proc/{process.pid}/task/{thread.tid}/stat")]
     where = stack_of(process, thread)
-    grounds += [Ground(f"in {s.seen} of {s.of} samples ({_share(s):.0%}) in {_name_spot(s)}", where) for s in spots[:3]]
+    grounds += [
+        Ground(f"in {s.seen} of {s.of} samples ({_share(s):.0%}) in {_name_spot(s)}", where)
+        for s in spots
+        if _is_telling(s)
+    ][:3]
     if native is None and (called := _natives_called(thread)):
         grounds.append(Ground(f"when last seen it was in {name_function(called[0])}", where))
     grounds += [*_moving_locals(process), *_gil_grounds(process)]
     return native is not None, Finding("established", process, thread, detail, tuple(grounds), culprit=native)
+
+
+def _is_telling(spot: HotSpot) -> bool:
+    return spot.frame.kind == "python" or not _is_evaluation(spot.frame)
 
 
 def _share(spot: HotSpot) -> float:
@@ -221,16 +236,23 @@ def _name_spot(spot: HotSpot) -> str:
 def _hot_native(process: LivingProcess, thread: LivingThread) -> CrashFrame | None:
     """The innermost native function it was in nearly always: by the samples, else by a stack that does not change.
 
-    Of the interpreter's own functions only the samples can tell: every line of Python goes through them.
+    Of the interpreter's own functions only the samples can tell: every line of Python goes through them. Of several
+    it is the one that Python called: the others only serve it.
     """
     spots = [spot for spot in process.hot if spot.tid == thread.tid and spot.frame.kind == "native"]
     often = {(spot.frame.function, spot.frame.image) for spot in spots if _share(spot) >= _NATIVE_SHARE}
     steady = not thread.changed or keeps_line(process, thread)
-    for frame in _natives_called(thread):
-        unsampled = not spots and steady and not is_interpreter(frame.image)
-        if unsampled or (frame.function, frame.image) in often:
-            return frame
-    return None
+    called = _natives_called(thread)
+    stays = [frame for frame in called if (frame.function, frame.image) in often]
+    stays = stays or [frame for frame in called if not spots and steady and not is_interpreter(frame.image)]
+    return stays[-1] if stays and is_interpreter(stays[0].image) else next(iter(stays), None)
+
+
+def _name_native(frame: CrashFrame) -> str:
+    function = plain_function(frame) or ""
+    areas = (area for pattern, area in _AREAS if is_interpreter(frame.image) and pattern.fullmatch(function))
+    area = next(areas, None)
+    return f"{area} ({function})" if area else name_function(frame)
 
 
 def _natives_called(thread: LivingThread) -> list[CrashFrame]:

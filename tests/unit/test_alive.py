@@ -1005,6 +1005,21 @@ def test_a_regular_expression_is_native_by_the_samples_alone() -> None:
     assert found.verdict.kind == "busy-python" and "sre_ucs1_match" in words(found)
 
 
+def test_of_the_interpreters_functions_the_one_that_python_called_is_named() -> None:
+    power = native("k_mul", PYTHON), native("long_pow", PYTHON), native("PyNumber_Power", PYTHON)
+    main = busy(100, native("x_mul", PYTHON), *power, line("count_keys", 25), changed=True)
+    found = judge(process(main, hot=(*(hot(frame, 5) for frame in power), hot(line("count_keys", 25), 5))))
+    assert found.verdict.kind == "busy-native" and place(found)[2] == "count_keys"
+    assert "integer arithmetic (long_pow), called from count_keys" in found.verdict.headline
+    assert "PyNumber_Power" not in words(found)
+
+
+def test_what_only_carries_a_call_is_no_native_code() -> None:
+    calls = native("PyObject_Vectorcall", PYTHON), native("slot_tp_call", PYTHON), native("_Py_Dealloc", PYTHON)
+    main = busy(100, *calls, line("settle", 25), changed=True)
+    assert judge(process(main, hot=tuple(hot(frame, 5) for frame in calls))).verdict.kind == "busy-python"
+
+
 def test_a_native_call_that_moves_under_one_line_is_native() -> None:
     main = busy(100, native("zoo_spin", "/tmp/native_waits.so"), line("score", 37), changed=True)
     assert judge(process(main, hot=(hot(line("score", 37), 5),))).verdict.kind == "busy-native"

@@ -159,6 +159,10 @@ class Followed:
         else:
             self.standing.skip_stacks(self._refused)
 
+    def look_into_calls(self, deadline_s: float) -> None:
+        if self.has_python and why_not_stop(self.pid) is None:
+            self.standing.look_into_calls(self.identity.python, deadline_s)
+
     def look_at_waits(self) -> None:
         self.has_waits = True
         self.standing.look_at_waits()

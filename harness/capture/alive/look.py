@@ -153,6 +153,7 @@ class _Looking:
         late_s = self._end_s + max(_LATE_S, self.for_s / _AGAIN_SHARE)
         while self.now_s() < late_s and any(one.has_few_samples for one in self._there() if one.role == "main"):
             self._spy(last=True)
+        self._each(lambda one: one.look_into_calls(_STACKS_S), [one for one in self._there() if not one.is_fine])
         self._finish_buffers()
         self._look_at_tasks()
         for one in self._there():

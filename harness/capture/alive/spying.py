@@ -194,6 +194,11 @@ class Spy:
         seen = [thread for one in self.sightings for thread in one.threads if thread.tid == tid]
         return len(set(map(_lines, seen))) > 1 or len(set(map(_integers, seen))) > 1
 
+    def stands(self, tid: int) -> bool:
+        """Whether it was on the same lines at each of the samples, the locals of the innermost the same objects."""
+        seen = [thread for one in self.sightings for thread in one.threads if thread.tid == tid and thread.frames]
+        return len(seen) == len(self.sightings) > 1 and len({(_lines(one), _objects(one)) for one in seen}) == 1
+
     def hot_spots(self) -> Iterator[HotSpot]:
         """Most seen first."""
         seen: Count[tuple[int, CrashFrame]] = Count()
@@ -232,6 +237,10 @@ def _integers(thread: Thread) -> tuple[tuple[str, str], ...]:
 
 def _lines(thread: Thread) -> tuple[tuple[str, int], ...]:
     return tuple((frame.filename, frame.line) for frame in thread.frames)
+
+
+def _objects(thread: Thread) -> tuple[tuple[str, int], ...]:
+    return tuple((one.name, one.address) for one in thread.frames[0].locals or ())
 
 
 def name_threads(pid: int, threads: Sequence[Thread]) -> tuple[Thread, ...]:

@@ -24,6 +24,7 @@ from harness.capture.alive.spying import Spy
 from harness.capture.alive.stopwatch import Stopwatch
 from harness.capture.alive.tending import tends_children
 from harness.capture.alive.waits import read_place, read_wait
+from harness.capture.files.images import PYTHON_FILE
 from harness.capture.gdb_stacks import GDB, INSTALL, find_gdb
 from harness.capture.quiet_stacks import OWN_WALK, QUIET_LADDER, Native
 from harness.capture.stacks import LADDER, Rung, has_pystack, take_stacks
@@ -35,6 +36,9 @@ _WHAT = "native stacks"
 _BUSY_SHARE = 0.2
 Taken = tuple[Step, tuple[CrashThread, ...], tuple[ToolRun, ...]]
 _LOCKS_S = 5.0
+_WALKS = 4  # that find a thread in one function of the interpreter before it is believed to stay there
+_EVALUATES = "_PyEval_EvalFrame"
+_C_LIBRARY = re.compile(r"/lib[cm][.-][^/]*$|/ld-musl-[^/]*$")
 
 
 class Standing:
@@ -115,6 +119,31 @@ class Standing:
             elif state != "R" and not _is_at(seen.get(tid), spy.frames[0].place if spy.frames else None):
                 return True
         return False
+
+    def list_in_call(self) -> dict[int, list[CrashFrame]]:
+        """Of threads that stand on one Python line: the functions of the interpreter that each walk found above it.
+
+        A regular expression or a power of integers is one call, and a loop of one line is not: it comes back to the
+        evaluation time and again, and makes new objects.
+        """
+        found: dict[int, list[CrashFrame]] = {}
+        for tid, state in self._states().items():
+            seen = [thread.frames for threads in self.stacks for thread in threads if thread.tid == tid]
+            if state == "R" and seen and len(seen) == len(self.stacks) and self._spy.stands(tid):
+                above = [list(_list_called(frames)) for frames in seen]
+                often = [{frame.function for frame in one} for one in above]
+                common = [frame for frame in above[-1] if all(frame.function in names for names in often)]
+                found |= {tid: common} if common else {}
+        return found
+
+    def look_into_calls(self, python: str | None, deadline_s: float) -> None:
+        """Some more walks, where all until now have found a thread in one call of the interpreter."""
+        end_s = time.monotonic() + deadline_s
+        while 0 < len(self.stacks) < _WALKS and self.list_in_call() and time.monotonic() < end_s:
+            before = len(self.stacks)
+            self.look_at_stacks(python, end_s - time.monotonic())
+            if len(self.stacks) == before:
+                return
 
     def _read_places(self) -> dict[int, str | None]:
         tids = list(self._states())
@@ -204,7 +233,11 @@ class Standing:
         return tid not in self._spy.last() and before is not None and read_place(self.pid, tid) != before
 
     def native_hot_spots(self) -> Iterator[HotSpot]:
-        """Threads on CPU that Python does not know, by the one or two looks at the stacks."""
+        """Threads on CPU that Python does not know, by the one or two looks at the stacks; calls that several found."""
+        if len(self.stacks) >= _WALKS:
+            for tid, frames in self.list_in_call().items():
+                for frame in {frame.function: frame for frame in frames}.values():
+                    yield HotSpot(frame, len(self.stacks), len(self.stacks), tid)
         samples, python = self._tally.samples, self._spy.last()
         span_s = samples[-1].at_s - samples[0].at_s if samples else 0.0
         seen: dict[tuple[int, CrashFrame], int] = {}
@@ -214,6 +247,15 @@ class Standing:
                     seen[thread.tid, thread.frames[0]] = seen.get((thread.tid, thread.frames[0]), 0) + 1
         for (tid, frame), times in seen.items():
             yield HotSpot(frame, times, len(self.stacks), tid)
+
+
+def _list_called(frames: tuple[CrashFrame, ...]) -> Iterator[CrashFrame]:
+    """The interpreter's functions with a name that the innermost Python line has called, in the order of the stack;
+    none where it is in another library's."""
+    first = next((index for index, frame in enumerate(frames) if frame.kind == "python"), 0)
+    own = [frame for frame in frames[:first] if not _C_LIBRARY.search(frame.image or "")]
+    if all(PYTHON_FILE.search(frame.image or "") for frame in own):
+        yield from (frame for frame in own if frame.function and not frame.function.startswith(_EVALUATES))
 
 
 def _is_at(thread: CrashThread | None, frame: CrashFrame | None) -> bool:

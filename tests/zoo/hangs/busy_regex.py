@@ -13,12 +13,11 @@ from stage import say_ready
 
 EXPECT = {
     "kind": "busy-native",
-    "weaker": ["busy-python"],
     "pid_role": "main",
     "thread": "MainThread",
     "python_function": "parse_header",
     "python_line_text": "return pattern.match(line)",
-    "facts": ["parse_header"],
+    "facts": ["the regular expression engine", "parse_header"],
 }
 CONTROL = {"kind": "progressing", "status": "supported", "rising_local": "number"}
 LIMIT_S = 110
