@@ -31,7 +31,7 @@ from harness.diagnose.waiting import (
     wants_gil,
 )
 from harness.diagnose.words import name_some
-from harness.evidence.alive import FAILED, Counter, HotSpot, LivingProcess, LivingThread
+from harness.evidence.alive import FAILED, Counter, HotSpot, LivingProcess, LivingThread, Unchanged
 from harness.evidence.crash import CrashFrame
 
 _FAULTS_PER_S = 100
@@ -206,7 +206,7 @@ def _find_busy(scene: Scene) -> tuple[bool, Finding] | None:
     ][:3]
     if native is None and (called := _natives_called(thread)):
         grounds.append(Ground(f"when last seen it was in {name_function(called[0])}", where))
-    grounds += [*_moving_locals(process), *_gil_grounds(process)]
+    grounds += [*_unchanged_locals(process, thread), *_moving_locals(process), *_gil_grounds(process)]
     return native is not None, Finding("established", process, thread, detail, tuple(grounds), culprit=native)
 
 
@@ -270,6 +270,17 @@ def _moving_locals(process: LivingProcess) -> list[Ground]:
     unproven = [counter for counter in process.counters if counter.kind == "local" and not moves(counter)]
     told = [_tell_unproven(counter) for counter in [*unproven, *process.moving] if len(set(counter.values)) > 1]
     return [Ground(fact, "locals") for fact in told[:_MOST_LOCALS]]
+
+
+def _unchanged_locals(process: LivingProcess, thread: LivingThread) -> list[Ground]:
+    return [Ground(_tell_unchanged(one), "locals") for one in process.unchanged if one.tid == thread.tid]
+
+
+def _tell_unchanged(one: Unchanged) -> str:
+    place = Frame(one.frame.file or "?", one.frame.line or 0, one.frame.function or "?").place
+    changed = f"never changed in {one.of}" if one.seen == one.of else f"were the same in {one.seen} of {one.of}"
+    fact = f"{', '.join(one.names)} in {place} {changed} samples while the loop ran"
+    return f"{fact}: it most likely never ends" if one.closed else fact
 
 
 def _tell_still(process: LivingProcess) -> str:

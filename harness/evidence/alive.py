@@ -132,6 +132,20 @@ class Counter(Struct, frozen=True):
         )
 
 
+class Unchanged(Struct, frozen=True):
+    """Integers that the `while` around this place tests or assigns: the same in so many samples, though it turned.
+
+    `closed`: as its source shows, nothing but its locals decides what it does next; all that it assigns was the same.
+    """
+
+    names: tuple[str, ...]
+    frame: CrashFrame
+    seen: int
+    of: int
+    closed: bool
+    tid: int
+
+
 class HotSpot(Struct, frozen=True):
     """A Python line or native function, and in how many of the samples a thread was there while on CPU."""
 
@@ -197,6 +211,7 @@ class LivingProcess(Struct, frozen=True):
     stopped_at_times: bool = False
     tasks: Tasks | None = None
     rest: Rest | None = None
+    unchanged: tuple[Unchanged, ...] = ()
 
 
 class Look(Struct, frozen=True):

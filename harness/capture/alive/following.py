@@ -34,6 +34,7 @@ from harness.capture.alive.loops import mark_consuming
 from harness.capture.alive.spying import ENOUGH, Spy
 from harness.capture.alive.standing import Standing
 from harness.capture.alive.tasks import LOOP_FILE, Reading, read_tasks
+from harness.capture.alive.unchanged import find_unchanged
 from harness.capture.alive.unflushed import Buffers
 from harness.capture.files.images import list_images, read_maps
 from harness.capture.openmp.live import complete
@@ -260,6 +261,7 @@ class Followed:
             threads=tuple(self.standing.describe(bool(self._children))),
             counters=(*self._counters(), *mark_consuming(rising, self.standing.sources), *device),
             moving=tuple(moving),
+            unchanged=find_unchanged(self.spy.sightings, self.standing.sources),
             hot=(*self.spy.hot_spots(), *self.standing.native_hot_spots()),
             outputs=read_in_time(lambda: read_outputs(self.pid), ()) if self.is_there else (),
             unflushed=self.unflushed,
