@@ -25,6 +25,7 @@ from harness.diagnose.waiting import (
     name_function,
     name_thread,
     natives_above,
+    python_frames,
     tell_native,
     tell_place,
     tell_target,
@@ -194,7 +195,7 @@ def _find_busy(scene: Scene) -> tuple[bool, Finding] | None:
     native = _hot_native(process, thread)
     spots = sorted((spot for spot in process.hot if spot.tid == thread.tid), key=_share, reverse=True)
     line = next((spot for spot in spots if spot.frame.kind == "python"), None)
-    hot = f"{_name_native(native)}, called from {tell_place(thread)}" if native else _hot_line(thread, line)
+    hot = _tell_hot(native, thread) if native else _hot_line(thread, line)
     detail = f"{hot}; slow or endless: nothing outside changed for {scene.looked_s:.0f} s"
     used = f"{thread.cpu_s:.1f} s of CPU in {scene.looked_s:.1f} s, {_tell_still(process)}"
     grounds = [Ground(f"{name_thread(process, thread)} used {used}", f"/proc/{process.pid}/task/{thread.tid}/stat")]
@@ -207,7 +208,13 @@ def _find_busy(scene: Scene) -> tuple[bool, Finding] | None:
     if native is None and (called := _natives_called(thread)):
         grounds.append(Ground(f"when last seen it was in {name_function(called[0])}", where))
     grounds += [*_unchanged_locals(process, thread), *_moving_locals(process), *_gil_grounds(process)]
-    return native is not None, Finding("established", process, thread, detail, tuple(grounds), culprit=native)
+    is_native = native is not None or _runs_no_python(process, thread)
+    return is_native, Finding("established", process, thread, detail, tuple(grounds), culprit=native)
+
+
+def _runs_no_python(process: LivingProcess, thread: LivingThread) -> bool:
+    """It is another program, or a thread that Python has no frames on, wherever in its code it was seen."""
+    return process.python is None or (bool(thread.stack) and not python_frames(thread))
 
 
 def _is_telling(spot: HotSpot) -> bool:
@@ -246,6 +253,11 @@ def _hot_native(process: LivingProcess, thread: LivingThread) -> CrashFrame | No
     stays = [frame for frame in called if (frame.function, frame.image) in often]
     stays = stays or [frame for frame in called if not spots and steady and not is_interpreter(frame.image)]
     return stays[-1] if stays and is_interpreter(stays[0].image) else next(iter(stays), None)
+
+
+def _tell_hot(native: CrashFrame, thread: LivingThread) -> str:
+    caller = tell_place(thread)
+    return _name_native(native) + (f", called from {caller}" if caller != name_function(native) else "")
 
 
 def _name_native(frame: CrashFrame) -> str:

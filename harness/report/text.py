@@ -153,13 +153,15 @@ def _plus(offset: str) -> str:
 
 
 def _process(document: Document) -> list[str]:
-    """Of another process than the command itself also what it was; a version only where it is a Python."""
+    """Of one that is no Python, or another than the command itself, also what it was; a version only of a Python."""
     process, target, outcome = document.verdict.process, document.target, document.outcome
     python = f", Python {process.python}" if process.python else ""
     thread = f", thread {process.tid}" if process.tid not in (None, process.pid) else ""
     is_target = process.pid == target.pid
     command = [f"its command: {shlex.join(process.argv)}"] if process.argv and not is_target else []
     if outcome.state == "alive":
+        if process.argv and process.python is None and is_target:
+            command = [f"its command: {shlex.join(process.argv)}"]
         role = "pid" if is_target else f"{process.role} of {target.pid}: pid"
         since = f", running for {tell_duration(outcome.duration_s or 0.0)}" if is_target else ""
         where = f" on {process.host}" if process.host else ""

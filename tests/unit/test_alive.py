@@ -13,6 +13,7 @@ from harness.diagnose.waiting import describe_threads
 from harness.evidence.alive import Counter, LivingProcess, LivingThread, Peer, Rest, Wait
 from harness.evidence.crash import CrashFrame
 from harness.evidence.gap import Gap
+from harness.report.text import render
 from tests.unit.crashes import LIBC, PYTHON, native, python
 from tests.unit.looks import (
     ASLEEP,
@@ -1012,6 +1013,32 @@ def test_of_the_interpreters_functions_the_one_that_python_called_is_named() -> 
     assert found.verdict.kind == "busy-native" and place(found)[2] == "count_keys"
     assert "integer arithmetic (long_pow), called from count_keys" in found.verdict.headline
     assert "PyNumber_Power" not in words(found)
+
+
+def test_a_program_that_is_no_python_is_never_busy_in_python() -> None:
+    dash = native(None, "/usr/bin/dash")
+    main = thread(100, line("build", 3), wait=Wait("wait4", ("0xffffffff",)))
+    for stack in ((dash,), ()):
+        child = process(
+            busy(101, *stack, changed=True), ppid=100, role="child", python=None, argv=("/bin/sh", "-c", "x")
+        )
+        found = judge(process(main, children=(101,)), child)
+        assert kind(found) == ("busy-native", "established") and exit_code_of(found) == 11
+        text = render(found, width=110, color=False)
+        assert "its command: /bin/sh -c x" in text and "called from" not in text
+        assert text.count("Python 3.11.7") == 0
+
+
+def test_a_child_or_target_that_is_no_python_is_told_by_its_command() -> None:
+    sleeps = {"python": None, "argv": ("/bin/sleep", "100"), "name": "sleep"}
+    alone = judge(process(thread(101, wait=NANOSLEEP), **sleeps))
+    below = judge(
+        process(thread(100, line("build", 3), wait=Wait("wait4", ("0xffffffff",))), children=(101,)),
+        process(thread(101, native(None, "/usr/bin/sleep"), wait=NANOSLEEP), ppid=100, role="child", **sleeps),
+    )
+    for found in (alone, below):
+        text = render(found, width=110, color=False)
+        assert "pid 101" in text and "its command: /bin/sleep 100" in text and "3.11.7" not in text
 
 
 def test_what_only_carries_a_call_is_no_native_code() -> None:
