@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.capture.alive.counting import discount, make_counter
 from harness.capture.alive.holding import Moment, is_held_at_times
 from harness.capture.alive.spying import Frame, Local, Sighting, Spy, Thread
-from harness.capture.alive.tearing import Value, is_sure_to_rise
+from harness.capture.alive.tearing import Value, is_sure_to_rise, leave_out_torn
 from tests.unit.looks import judge, line, process, thread
 
 
@@ -78,3 +78,18 @@ def test_who_is_stopped_at_times_is_not_stopped() -> None:
     assert judge(process(stopped)).verdict.kind == "stopped"
     assert judge(process(stopped, stopped_at_times=True)).verdict.kind != "stopped"
     assert judge(process(stopped, stopped_at_times=True, frozen=True)).verdict.kind == "stopped"
+
+
+def test_what_another_object_had_in_its_place_is_left_out() -> None:
+    """A loop of short calls: the integer of a row is gone before it is read, and a temporary one lies there."""
+    read = seen(55, 432, 1_000_001, 812, 1275, 1300)
+    assert [one.value for one in leave_out_torn(read)] == [55, 432, 812, 1275, 1300]
+    last = seen(55, 432, 812, 1275, 1300, 1_000_001)
+    assert leave_out_torn(last)[-1].value == 1_000_001 and is_sure_to_rise(last)  # it may have been so
+
+
+def test_nothing_is_left_out_of_what_starts_again_or_was_read_of_a_thread_that_slept() -> None:
+    for values in ((1, 2, 0, 1, 2, 0), (1, 5, 3, 7, 2, 12), (5, 5, 0, 5, 5, 6)):  # within the others, or it stood
+        assert [one.value for one in leave_out_torn(seen(*values))] == list(values)
+    slept = seen(55, 432, 1_000_001, 812, 1275, 1300, ran=False)
+    assert leave_out_torn(slept) == slept

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from harness.capture.alive.counting import make_counter
 from harness.capture.alive.living import is_running, list_tids
-from harness.capture.alive.tearing import Value, is_sure_to_rise, read_runs
+from harness.capture.alive.tearing import Value, is_sure_to_rise, leave_out_torn, read_runs
 from harness.capture.alive.thread_idents import find_tids
 from harness.capture.own_stacks import read_own
 from harness.capture.stacks import Said, find_py_spy, outer_tids, run_tool
@@ -223,8 +223,9 @@ class Spy:
                 is_sure_to_rise(seen),
                 make_counter("local", _describe(where, frames[where]), _pairs(seen), frames[where], where.tid),
             )
-            for where, seen in values.items()
-            if len(seen) >= ENOUGH and seen[-1].at_s == last_s and len({one.value for one in seen}) > 1
+            for where, read in values.items()
+            if len(read) >= ENOUGH and read[-1].at_s == last_s and len({one.value for one in read}) > 1
+            for seen in [leave_out_torn(read)]
         ]
         rising = [one for rises, one in moved if rises]
         return rising[:_MOST_SHOWN], [one for rises, one in moved if not rises][:_MOST_SHOWN]

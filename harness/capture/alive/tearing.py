@@ -7,6 +7,7 @@ place. Knows no tool, and reads nothing but how often each thread has run.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from typing import NamedTuple
 from harness.capture.alive.living import list_tids
 
 _PROC = Path("/proc")
+_TORN_SHARE, _LEAST_KEPT = 3, 4  # one value in so many; of so many nobody says that they rise by chance
 
 
 class Value(NamedTuple):
@@ -22,6 +24,34 @@ class Value(NamedTuple):
     at_s: float
     value: int
     ran: bool
+
+
+def leave_out_torn(seen: Sequence[Value]) -> list[Value]:
+    """Without the few that were read of a running thread and lie beyond all others, if these then rise at every sample.
+
+    What another object has in its place is no value of the same course. Where that does not help, all of them.
+    """
+    if _rises(seen):
+        return list(seen)
+    doubtful = [index for index, one in enumerate(seen) if one.ran]
+    for count in range(1, len(seen) // _TORN_SHARE + 1):
+        for torn in itertools.combinations(doubtful, count):
+            kept = [one for index, one in enumerate(seen) if index not in torn]
+            if (
+                len(kept) >= _LEAST_KEPT
+                and _rises_each_time(kept)
+                and not any(_is_within(kept, seen[at]) for at in torn)
+            ):
+                return kept
+    return list(seen)
+
+
+def _rises_each_time(seen: Sequence[Value]) -> bool:
+    return all(one.value < after.value for one, after in itertools.pairwise(seen))
+
+
+def _is_within(kept: Sequence[Value], one: Value) -> bool:
+    return kept[0].value <= one.value <= kept[-1].value
 
 
 def is_sure_to_rise(seen: Sequence[Value]) -> bool:

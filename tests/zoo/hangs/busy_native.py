@@ -2,7 +2,7 @@
 
 The interpreter is free but has nothing to do. The control makes short calls of the same function, and the number of
 the row rises. Seen: "scorer" in state R, gdb has zoo_spin under ffi_call; the main thread in a futex wait under
-PyThread_acquire_lock_timed; control: row 55, 432, 812, 1275 in four dumps.
+PyThread_acquire_lock_timed; control: row rises in each dump.
 """
 
 import ctypes
@@ -37,7 +37,7 @@ def score():
 def score_rows():
     say_ready()
     for row in range(10**9):
-        library.zoo_spin(1_000_000 + row % 2)
+        library.zoo_spin(40_000_000 + row % 2)
 
 
 signal.alarm(LIMIT_S)
