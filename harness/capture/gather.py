@@ -48,6 +48,7 @@ def gather(supervisor: Supervisor, argv: list[str], no_link: str | None) -> mode
     oom_kills, oom_gap = count_oom_kills(timeline)
     python, python_gap = ask_interpreter(processes)
     glimpses, unseen = supervisor.glimpses.collect()
+    supervisor.killers.read()  # what came with the end itself may not have woken anybody
     why = supervisor.killers.why_not
     sender_gap = Gap("senders of SIGKILL", why, "sudo harness run …") if why else None
     link_gap = Gap("the dying process itself", no_link, None) if no_link else None

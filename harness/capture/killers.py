@@ -69,6 +69,8 @@ class Killers:
 
     def read(self) -> None:
         """Takes the news; the sender's command line is read at once, because a `kill` lives for a millisecond."""
+        if self.fd is None:
+            return
         ffi, lib = native.load()
         kills = ffi.new(f"struct harness_kill[{_MOST_EVENTS}]")
         count = _MOST_EVENTS

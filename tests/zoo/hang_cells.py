@@ -13,7 +13,7 @@ from typing import Any
 from tests.zoo.cells import Cell
 from tests.zoo.hang_driver import Hang, start
 from tests.zoo.peers import Told
-from tests.zoo.test_hangs import EXIT, check_fault, look_at, read
+from tests.zoo.test_hangs import EXIT, check_fault, expect, look_at, read
 
 _DEADLINE_S = 60
 _FAULT = 10
@@ -28,7 +28,7 @@ def judge_look(
 ) -> tuple[dict[str, Cell], bool]:
     """The cells, and whether the verdict claims proof."""
     control = twin == "control"
-    expected = literals["CONTROL" if control else "EXPECT"]
+    expected = literals["CONTROL"] if control else expect(literals, python)
     with start(path, python, control, folder) as hang:
         document = read(look_at(hang.pid))
         verdict, kinds = document["verdict"], (expected["kind"], *expected.get("weaker", ()))

@@ -16,6 +16,7 @@ A program in hangs/ declares in literals, read without importing it:
            ranks            of a collective: who stands where; the three keys above are those of who has not arrived
            rising_local     the integer that only rises; of a list any of them
            unflushed        what lies in the buffer of stdout and has not been written; unflushed_start: its first lines
+  STRIPPED of EXPECT, what differs where the interpreter has no symbols
   CONTROL  kind             of the same program with --control, which is well; rising_local and unflushed as above
   NEEDS    packages         BUILD, BUILD_FLAGS, BUILD_NAME   a C helper, its path is in ZOO_LIB
   SKIP     a sentence       why it cannot be judged yet

@@ -220,8 +220,7 @@ class Watching:
 
     def sender_of(self, pid: int, signo: int) -> Sent | None:
         """Who sent the signal that ended it, where the kernel tells; of several SIGKILLs the first one killed."""
-        if self.killers.fd is not None:
-            self.killers.read()
+        self.killers.read()
         own = [sent for sent in self.killers.sent if (sent.pid, sent.signo) == (pid, signo)]
         return (own[0] if signo == signal.SIGKILL else own[-1]) if own else None
 
