@@ -21,7 +21,7 @@ from harness.capture.frames import Places, read_memory
 from harness.capture.gdb_stacks import GDB, find_gdb
 from harness.capture.quiet_stacks import OWN_WALK, QUIET_LADDER
 from harness.capture.stacks import take_stacks
-from harness.capture.thread_calls import read_doing
+from harness.capture.thread_calls import Doing, read_doing
 from harness.capture.thread_registers import hold_threads
 from harness.evidence.crash import CrashFrame, CrashThread, ToolRun
 from tests.live.processes import until
@@ -146,10 +146,21 @@ def test_what_a_stop_would_end_is_not_stopped(start: Start) -> None:
 
 def test_sleepers_are_not_stopped_at_all(start: Start) -> None:
     process = start("futex", "poll", "nanosleep", "epoll")
-    before = {tid: read_doing(process.pid, tid) for tid in list_tids(process.pid)}
+    seen = [read_all(process.pid)]
+
+    def all_rest() -> bool:
+        seen.append(read_all(process.pid))
+        return seen[-1] == seen[-2] and all(doing and doing.state == "S" for doing in seen[-1].values())
+
+    until(all_rest, "not all are asleep")
+    before = seen[-1]
     _, run = walk(process.pid)
     assert run.stopped_ms == 0
-    assert {tid: read_doing(process.pid, tid) for tid in list_tids(process.pid)} == before, "none of them ran"
+    assert read_all(process.pid) == before, "one of them ran"
+
+
+def read_all(pid: int) -> dict[int, Doing | None]:
+    return {tid: read_doing(pid, tid) for tid in list_tids(pid)}
 
 
 def test_one_stop_is_short_and_leaves_nothing(start: Start) -> None:
