@@ -17,6 +17,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from harness.capture.alive.spying import fill_tids
 from harness.capture.frames import read_spy, read_walk
 from harness.capture.own_stacks import read_own
 from harness.capture.own_walk import print_walk
@@ -92,8 +93,7 @@ def _read_by_pystack(pid: int, deadline_s: float) -> tuple[_Threads, str | None]
 
 
 def _read_by_py_spy(pid: int, deadline_s: float) -> tuple[_Threads, str | None]:
-    said = run_tool([find_py_spy(), "dump", "--json", "--nonblocking", "--pid", str(pid)], deadline_s)
-    return _translate(said, outer_tids(pid))
+    return _translate(_ask_py_spy(pid, "", deadline_s), outer_tids(pid))
 
 
 def _read_by_ourselves(pid: int, deadline_s: float) -> tuple[_Threads, str | None]:
@@ -129,7 +129,12 @@ OWN_WALK = Rung("own walk", "", "native-all", _ask, read_walk, stops=False)
 
 
 def _ask_py_spy(pid: int, mode: str, deadline_s: float) -> Said:
-    return run_tool([find_py_spy(), "dump", "--json", "--nonblocking", "--pid", str(pid)], deadline_s)
+    """Before 3.11 it does not tell thread ids by itself."""
+    said = run_tool([find_py_spy(), "dump", "--json", "--nonblocking", "--pid", str(pid)], deadline_s)
+    try:
+        return said if said.error is not None else said._replace(output=fill_tids(pid, said.output))
+    except (msgspec.MsgspecError, OSError) as error:
+        return said._replace(error=f"its answer cannot be read: {error}")
 
 
 QUIET_LADDER = (OWN_WALK, Rung("py-spy", "nonblocking", "python", _ask_py_spy, read_spy, stops=False), LADDER[-1])

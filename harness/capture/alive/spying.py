@@ -7,10 +7,11 @@ no variables of module level: py-spy reads neither.
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections import Counter as Count
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -247,10 +248,7 @@ def _objects(thread: Thread) -> tuple[tuple[str, int], ...]:
 def name_threads(pid: int, threads: Sequence[Thread]) -> tuple[Thread, ...]:
     """With thread ids as we see them. Before 3.11 py-spy tells only Python's ident, and guesses who runs."""
     outer = outer_tids(pid)
-    idents = [thread.ident for thread in threads if thread.tid is None and thread.ident]
-    tids = find_tids(pid, idents, {*list_tids(pid), *outer}) if idents else {}
-    if idents and len(threads) == 1 and not tids:
-        tids = {idents[0]: pid}
+    tids = _find_unnamed(pid, [thread.ident for thread in threads if thread.tid is None], len(threads), outer)
     named = []
     for thread in threads:
         inner = thread.tid or tids.get(thread.ident or 0)
@@ -258,6 +256,24 @@ def name_threads(pid: int, threads: Sequence[Thread]) -> tuple[Thread, ...]:
         active = thread.active and (thread.tid is not None or tid is None or is_running(pid, tid))
         named.append(msgspec.structs.replace(thread, tid=tid, active=active))
     return tuple(named)
+
+
+def _find_unnamed(pid: int, idents: Sequence[int | None], count: int, outer: Mapping[int, int]) -> dict[int, int]:
+    """By ident the thread ids that py-spy did not tell. `count`: of all threads; the only one is the main one."""
+    known = [ident for ident in idents if ident]
+    tids = find_tids(pid, known, {*list_tids(pid), *outer}) if known else {}
+    return tids or ({known[0]: pid} if known and count == 1 else {})
+
+
+def fill_tids(pid: int, output: bytes) -> bytes:
+    """What `py-spy dump --json` printed, with the thread ids that it did not tell."""
+    threads = msgspec.json.decode(output)
+    unnamed = [thread.get("thread_id") for thread in threads if thread.get("os_thread_id") is None]
+    if not any(unnamed):
+        return output
+    tids = _find_unnamed(pid, unnamed, len(threads), outer_tids(pid))
+    told = [{**one, "os_thread_id": one.get("os_thread_id") or tids.get(one.get("thread_id"))} for one in threads]
+    return json.dumps(told).encode()
 
 
 def _pairs(seen: Sequence[Value]) -> list[tuple[float, int]]:
