@@ -154,6 +154,8 @@ def _link_tree(source: Path, target: Path) -> None:
 def _link(source: str | Path, target: str | Path) -> None:
     try:
         os.link(source, target)
+    except FileExistsError:  # of a folder that several packages share, as NVIDIA's do
+        return
     except OSError:  # another device, or one that has no links
         shutil.copy2(source, target)
 
