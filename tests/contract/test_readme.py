@@ -24,6 +24,7 @@ def normalise(report: str) -> str:
     """
     report = " ".join(report.split())
     report = re.sub(r"faulting image: \S+ (\S+/libc\.so\.6) \(libc6 \S+\)", r"faulting image: raise \1 (libc6)", report)
+    report = re.sub(r"\b(torch \d+\.\d+\.\d+)\+\w+", r"\1", report)  # which build it is belongs to the index
     report = re.sub(r"pid \d+", "pid 4711", report)
     report = re.sub(r"Python \d+\.\d+\.\d+", "Python 3.11.7", report)
     report = re.sub(r"\d+\.\d s\b", "0.1 s", report)
