@@ -224,12 +224,13 @@ class Followed:
     @property
     def is_fine(self) -> bool:
         """Its main thread moved something outside: another look at the stacks would add nothing."""
-        moved = any(
-            counter.rises and counter.name != "bytes read" and counter.tid in (None, self.pid)
+        moved = {
+            counter.tid
             for counter in self._counters()
-            if counter.kind in ("io", "file", "buffer", "beat")
-        )
-        return moved and (self.tally.cpu_s(self.pid) > 0 or self.spy.has_changed(self.pid))
+            if counter.kind in ("io", "file", "buffer", "beat") and counter.rises and counter.name != "bytes read"
+        }
+        runs = self.tally.cpu_s(self.pid) > 0 or self.spy.has_changed(self.pid)
+        return self.pid in moved or (None in moved and runs)
 
     def _counters(self) -> Iterator[Counter]:
         yield from self.tally.counters()
