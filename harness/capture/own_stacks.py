@@ -187,14 +187,16 @@ def open_runtime(pid: int, proc: Path = _PROC) -> tuple[_Runtime, int] | None:
     """And the descriptor of its memory, which the caller closes."""
     for state in find_runtime_states(pid, proc):
         memory = os.open(proc / str(pid) / "mem", os.O_RDONLY | os.O_CLOEXEC)
-        tables = read_tables(_reader(memory), state.start)
+        tables = read_tables(read_through(memory), state.start)
         if tables is not None:
-            return _Runtime(_reader(memory), tables, state.start), memory
+            return _Runtime(read_through(memory), tables, state.start), memory
         os.close(memory)
     return None
 
 
-def _reader(memory: int) -> Read:
+def read_through(memory: int) -> Read:
+    """`memory`: a descriptor of /proc/PID/mem. What cannot be read is no bytes."""
+
     def read(address: int, size: int) -> bytes:
         try:
             return os.pread(memory, size, address)

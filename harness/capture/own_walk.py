@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from harness.capture.files.images import PYTHON_FILE, Row, list_images, read_maps
 from harness.capture.frames import Places, clean_symbol
 from harness.capture.function_names import name_functions
+from harness.capture.own_stacks import read_through
 from harness.capture.thread_calls import Doing, read_doing, survives_stop
 from harness.capture.thread_registers import MOST_STACK, Held, end_with_parent, print_held, read_held
 from harness.capture.unwind import Memory, Walk, Walker, list_code, name_registers
@@ -190,15 +191,7 @@ def _check_kind(pid: int) -> None:
 
 def _open_reader(pid: int) -> Callable[[int, int], bytes]:
     """Opened once: a walk asks for thousands of words."""
-    memory = os.open(_PROC / str(pid) / "mem", os.O_RDONLY | os.O_CLOEXEC)
-
-    def read(address: int, size: int) -> bytes:
-        try:
-            return os.pread(memory, size, address)
-        except (OSError, OverflowError):
-            return b""
-
-    return read
+    return read_through(os.open(_PROC / str(pid) / "mem", os.O_RDONLY | os.O_CLOEXEC))
 
 
 def _find_vdso(rows: list[Row]) -> list[Image]:

@@ -22,7 +22,7 @@ from harness.capture.frames import read_spy, read_walk
 from harness.capture.own_stacks import read_own
 from harness.capture.own_walk import print_walk
 from harness.capture.pystack_engine import print_threads
-from harness.capture.stacks import LADDER, Rung, Said, find_py_spy, fork_tool, has_pystack, outer_tids, run_tool
+from harness.capture.stacks import LADDER, Rung, Said, ask_py_spy, fork_tool, has_pystack, outer_tids
 
 Native = Literal["auto", "always", "never"]
 
@@ -130,7 +130,7 @@ OWN_WALK = Rung("own walk", "", "native-all", _ask, read_walk, stops=False)
 
 def _ask_py_spy(pid: int, mode: str, deadline_s: float) -> Said:
     """Before 3.11 it does not tell thread ids by itself."""
-    said = run_tool([find_py_spy(), "dump", "--json", "--nonblocking", "--pid", str(pid)], deadline_s)
+    said = ask_py_spy(pid, deadline_s, "--nonblocking")
     try:
         return said if said.error is not None else said._replace(output=fill_tids(pid, said.output))
     except (msgspec.MsgspecError, OSError) as error:

@@ -96,9 +96,13 @@ def _pystack(pid: int, mode: str, deadline_s: float, meanwhile: Callable[[], Non
     return fork_tool(lambda: print_threads(pid, reporting, deadline_s), deadline_s, meanwhile)
 
 
+def ask_py_spy(pid: int, deadline_s: float, *options: str) -> Said:
+    """It stops the process, but for `--nonblocking`."""
+    return run_tool([find_py_spy(), "dump", "--json", *options, "--pid", str(pid)], deadline_s)
+
+
 def _py_spy(pid: int, mode: str, deadline_s: float) -> Said:
-    command = [find_py_spy(), "dump", "--json", *(["--native"] if mode else []), "--pid", str(pid)]
-    return run_tool(command, deadline_s)
+    return ask_py_spy(pid, deadline_s, *(["--native"] if mode else []))
 
 
 def _own(pid: int, mode: str, deadline_s: float) -> Said:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter as Tally
-from pathlib import PurePath
 from typing import NamedTuple
 
 from harness.diagnose.blame import is_openmp_function, list_python_frames
@@ -173,11 +172,6 @@ def waits_for_thread(thread: LivingThread) -> bool:
 def joins_thread(thread: LivingThread) -> bool:
     frames = python_frames(thread)[:2]
     return any(frame.file.endswith("/threading.py") and frame.function == "join" for frame in frames)
-
-
-def is_in_queue(thread: LivingThread, function: str) -> bool:
-    frames = python_frames(thread)[:3]
-    return any(PurePath(frame.file).name == "queue.py" and frame.function == function for frame in frames)
 
 
 def waits_for_import(thread: LivingThread) -> bool:

@@ -23,7 +23,7 @@ from harness.capture.alive.living import is_running, list_tids
 from harness.capture.alive.tearing import Value, is_sure_to_rise, leave_out_torn, read_runs
 from harness.capture.alive.thread_idents import find_tids
 from harness.capture.own_stacks import read_own
-from harness.capture.stacks import Said, find_py_spy, outer_tids, run_tool
+from harness.capture.stacks import Said, ask_py_spy, outer_tids
 from harness.evidence.alive import Counter, HotSpot
 from harness.evidence.crash import CrashFrame, ToolRun
 
@@ -165,9 +165,7 @@ class Spy:
 
     def _ask(self, deadline_s: float) -> Said:
         if self._tool == "py-spy":
-            return run_tool(
-                [find_py_spy(), "dump", "--json", "--locals", "--nonblocking", "--pid", str(self.pid)], deadline_s
-            )
+            return ask_py_spy(self.pid, deadline_s, "--locals", "--nonblocking")
         return Said(*read_own(self.pid, deadline_s, outer_tids(self.pid), with_locals=True))
 
     def _read(self, said: Said) -> tuple[Thread, ...] | None:
