@@ -46,6 +46,10 @@ def say(sentence: str) -> None:
 
     In the background of a terminal with tostop set, it would stop the command with us.
     """
+    from harness.evidence.redaction import redact_text
+    from harness.evidence.transcript import clean_for_terminal
+
+    sentence = clean_for_terminal(redact_text(sentence))
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
     with contextlib.suppress(OSError):
         os.write(2, f"harness: {sentence}\n".encode())
@@ -61,6 +65,7 @@ class Channel:
         self.sink = sink
         self.kind = "nowhere" if sink is None else "terminal" if os.isatty(sink) else "pipe"
         self.relay_pid = 0
+        self._case_errno: int | None = None
         self._shared = mmap.mmap(-1, mmap.PAGESIZE)
         ffi, _ = native.load()
         self.state = ffi.cast("struct harness_channel *", ffi.from_buffer(self._shared))
@@ -96,6 +101,17 @@ class Channel:
         if self.relay_pid == 0:
             lib.harness_relay(self.source, sink, case_fd, name, bounds, 1 in self.child_fds, self.state)
         os.close(case_fd)
+
+    @property
+    def case_errno(self) -> int:
+        """Why not all of it was kept, other than because we have sealed it."""
+        return int(self.state.case_errno) if self._case_errno is None else self._case_errno
+
+    def seal(self) -> None:
+        """Nothing more is kept in the case, from now on; it is still delivered."""
+        if self._case_errno is None:
+            self._case_errno = int(self.state.case_errno)
+            self.state.case_errno = self._case_errno or errno.ECANCELED
 
     def close_write_end(self) -> None:
         os.close(self.write_end)

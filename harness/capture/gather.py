@@ -207,7 +207,7 @@ def _channel(channel: Channel, started_ns: int) -> model.Channel:
         bytes_in=int(state.bytes_in),
         last_output_s=(state.last_ns - started_ns) / 1e9 if state.last_ns else None,
         sink_error=os.strerror(state.sink_errno) if state.sink_errno else None,
-        case_error=os.strerror(state.case_errno) if state.case_errno else None,
+        case_error=os.strerror(channel.case_errno) if channel.case_errno else None,
     )
 
 
@@ -225,7 +225,7 @@ def _channel_gaps(channels: list[Channel]) -> list[Gap]:
         Gap(f"{what} {channel.name}", os.strerror(number))
         for channel in channels
         for what, number in (
-            ("part of the kept copy of", channel.state.case_errno),
+            ("part of the kept copy of", channel.case_errno),
             ("delivery of all of", channel.state.sink_errno),
         )
         if number

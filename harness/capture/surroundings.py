@@ -13,20 +13,17 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from harness.capture.kept_variables import KEPT
 from harness.capture.payload import payload
 from harness.evidence.gap import Gap
 from harness.evidence.model import Process, Statement
 
-_ALLOWED = re.compile(
-    r"(OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|VECLIB|NUMEXPR|CUDA|NCCL|GLOO|TORCH|PYTORCH|MALLOC|LD|DYLD)_[A-Z0-9_]+"
-    r"|GLIBC_TUNABLES|PYTHON[A-Z]*|VIRTUAL_ENV|CONDA_PREFIX|RANK|LOCAL_RANK|WORLD_SIZE|TMPDIR"
-)
 _PYTHON_NAME = re.compile(r"(python|pypy)[0-9.]*[a-z]*")
 _PROBE_DEADLINE_S = 10
 
 
 def read_environment() -> dict[str, str]:
-    return {name: value for name, value in sorted(os.environ.items()) if _ALLOWED.fullmatch(name)}
+    return {name: value for name, value in sorted(os.environ.items()) if name in KEPT}
 
 
 def is_python(process: Process) -> bool:

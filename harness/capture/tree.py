@@ -268,7 +268,7 @@ def read_argv(pid: int) -> tuple[str, ...]:
 
 
 def _split_nul(data: bytes) -> tuple[str, ...]:
-    return tuple(data.rstrip(b"\0").decode("utf-8", "replace").split("\0"))
+    return tuple(os.fsdecode(data.rstrip(b"\0")).split("\0"))
 
 
 def _describe_elsewhere(member: Member) -> None:

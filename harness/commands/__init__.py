@@ -66,6 +66,7 @@ def build_parser() -> argparse.ArgumentParser:
         choices=("report", "core", "term"),
         help="what to do then: report (default), and also write a core, or send SIGTERM",
     )
+    _add_no_redact(run)
     run.add_argument("-q", "--quiet", action="store_true", help="the verdict line only")
     run.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
     run.add_argument("words", metavar="COMMAND", nargs=argparse.REMAINDER, help="the command and its arguments")
@@ -93,6 +94,7 @@ def build_parser() -> argparse.ArgumentParser:
     attach.add_argument("-q", "--quiet", action="store_true", help="the verdict line only")
     attach.add_argument("--json", action="store_true", help="one JSON document on stdout")
     attach.add_argument("--cases", metavar="DIR", help="keep the look in DIR (a remote one is always kept)")
+    _add_no_redact(attach)
     _add_reach(attach)
     _add_watch(commands)
     _add_repro(commands)
@@ -104,6 +106,7 @@ def build_parser() -> argparse.ArgumentParser:
     ps.add_argument("targets", metavar="HOST", nargs="*", help="[user@]host or ssh://[user@]host:port (default: here)")
     ps.add_argument("--match", metavar="TEXT", help="only those with TEXT in their command line")
     ps.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    _add_no_redact(ps)
     _add_reach(ps)
     _add_npz(commands)
     doctor = commands.add_parser(
@@ -115,6 +118,10 @@ def build_parser() -> argparse.ArgumentParser:
     doctor.add_argument("--json", action="store_true", help="one JSON document on stdout")
     _add_reach(doctor, several=False)
     return parser
+
+
+def _add_no_redact(parser: _Parser) -> None:
+    parser.add_argument("--no-redact", action="store_true", help="keep and show passwords, tokens and keys, too")
 
 
 def _add_watch(commands: argparse._SubParsersAction[_Parser]) -> None:
@@ -134,6 +141,7 @@ def _add_watch(commands: argparse._SubParsersAction[_Parser]) -> None:
         help="how long without movement is a stall (default: 60s, or 3 times the longest quiet period seen)",
     )
     watch.add_argument("--json-lines", dest="json", action="store_true", help="one JSON document per event on stdout")
+    _add_no_redact(watch)
     _add_reach(watch)
 
 
@@ -259,12 +267,18 @@ def main(words: list[str] | None = None) -> int:
     if arguments.command is None:
         parser.print_help(sys.stderr)
         return EXIT_USAGE
+    if getattr(arguments, "no_redact", False):
+        from harness.evidence.redaction import switch_off
+
+        switch_off()
     try:
         return find_command(arguments.command)(arguments)
     except HarnessError as error:
+        from harness.evidence.redaction import redact_text
         from harness.evidence.transcript import clean_for_terminal
 
-        _tell(clean_for_terminal(f"harness: {error}") + "\n" + clean_for_terminal(f"  next: {error.hint}"))
+        told = (f"harness: {error}", f"  next: {error.hint}")
+        _tell("\n".join(clean_for_terminal(redact_text(line)) for line in told))
         if getattr(arguments, "json", False) and arguments.command != "run":  # whose stdout is the command's
             _print_failure(error)
         return error.exit_code

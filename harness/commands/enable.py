@@ -86,6 +86,8 @@ def _report(pid: int, pidfd: int, link: Link, argv: tuple[str, ...], cases: str 
     from harness.diagnose.judge import judge
     from harness.evidence.case import create_case
     from harness.evidence.model import Ending, Evidence, Process
+    from harness.evidence.redaction import redact
+    from harness.evidence.undecoded import mark_bytes
     from harness.report.text import look_of, render
 
     record = link.reports[-1].record
@@ -93,24 +95,26 @@ def _report(pid: int, pidfd: int, link: Link, argv: tuple[str, ...], cases: str 
     ending = Ending.from_wait_status(status) if status is not None else Ending(signo=record.signo)
     ended_s = (time.monotonic_ns() - started_ns) / 1e9
     process = Process(pid, 0, "python", argv, sys.executable, 0.0, None, ended_s, ending, source or "crash link")
-    evidence = Evidence(
-        harness=__version__,
-        origin="run",
-        argv=argv,
-        cwd=str(Path.cwd()),
-        pid=pid,
-        platform=sysconfig.get_platform(),
-        started="",
-        duration_s=ended_s,
-        python=sys.version.split()[0],
-        processes=(process,),
-        crashes=tuple(describe_crash(report) for report in link.reports),
-        environment=read_environment(),
+    evidence = redact(
+        Evidence(
+            harness=__version__,
+            origin="run",
+            argv=argv,
+            cwd=str(Path.cwd()),
+            pid=pid,
+            platform=sysconfig.get_platform(),
+            started="",
+            duration_s=ended_s,
+            python=sys.version.split()[0],
+            processes=(process,),
+            crashes=tuple(describe_crash(report) for report in link.reports),
+            environment=read_environment(),
+        )
     )
     case, moved = create_case(cases, list(argv), started_ns)
     if moved:
         say(moved)
-    document = judge(evidence, str(case))
+    document = judge(evidence, mark_bytes(str(case)))
     keep_case(case, evidence, document, list(argv), started_ns)
     with contextlib.suppress(OSError):
         os.write(2, render(document, **look_of(2)).encode())

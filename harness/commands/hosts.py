@@ -28,6 +28,7 @@ from harness.commands.targets import Asked
 from harness.errors import HarnessError
 from harness.evidence.alive import Look
 from harness.evidence.gap import Gap
+from harness.evidence.redaction import redact
 
 _ANSWER_S = 30.0
 _Fact = TypeVar("_Fact")
@@ -102,7 +103,7 @@ def open_there(asked: Asked, host: Host) -> Iterator[Session]:
 
 def take_looks(asked: Asked, for_s: float, native: Native = "auto") -> tuple[list[Look], list[Gap]]:
     answers, unseen = ask_hosts(asked, lambda host, name: _look_at(asked, host, name, for_s, native))
-    return list(answers.values()), unseen
+    return list(map(redact, answers.values())), unseen
 
 
 def _look_at(asked: Asked, host: Host, name: str, for_s: float, native: Native) -> Look:

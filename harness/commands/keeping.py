@@ -15,6 +15,7 @@ from harness.diagnose.verdict import Document
 from harness.errors import HarnessError
 from harness.evidence.alive import Look
 from harness.evidence.case import create_case, mark_case, prune_cases, write_file
+from harness.evidence.undecoded import encode_document, mark_bytes
 
 Answer = TypeVar("Answer", Document, Group)
 
@@ -24,13 +25,13 @@ def keep_look(looks: Sequence[Look], answer: Answer, chosen: str | None) -> Answ
     started_ns = time.monotonic_ns()
     try:
         case, _ = create_case(chosen, sys.argv, started_ns)
-        kept = msgspec.structs.replace(answer, case=str(case))
+        kept = msgspec.structs.replace(answer, case=mark_bytes(str(case)))
         for number, look in enumerate(looks, 1):
             name = "look.json" if len(looks) == 1 else f"look-{number}.json"
-            write_file(case / name, msgspec.json.encode(look))
-        write_file(case / "verdict.json", msgspec.json.encode(kept))
+            write_file(case / name, encode_document(look))
+        write_file(case / "verdict.json", encode_document(kept))
         mark_case(case, sys.argv, started_ns, complete=True)
-        prune_cases(case.parent)
+        prune_cases(case.parent, case)
     except (OSError, HarnessError) as error:
         say(f"The look could not be kept: {error}")
         return answer

@@ -7,6 +7,8 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from harness.evidence.redaction import redact
+from harness.evidence.undecoded import encode_document
 from harness.report.text import look_of
 
 _Document = TypeVar("_Document", bound=msgspec.Struct, contravariant=True)
@@ -17,7 +19,8 @@ class Render(Protocol[_Document]):
 
 
 def print_answer(document: _Document, render: Render[_Document], as_json: bool) -> None:
-    answer = msgspec.json.encode(document) + b"\n" if as_json else render(document, **look_of(1)).encode()
+    document = redact(document)
+    answer = encode_document(document) + b"\n" if as_json else render(document, **look_of(1)).encode()
     try:
         while answer:
             answer = answer[os.write(1, answer) :]

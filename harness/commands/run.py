@@ -107,13 +107,12 @@ def _without_case(document: Document) -> Document:
 
 
 def _report(document: Document, arguments: argparse.Namespace, *, left_a_line_open: bool) -> None:
-    import msgspec
-
+    from harness.evidence.undecoded import encode_document
     from harness.report.text import look_of, render, verdict_line
 
     if arguments.verdict:
         try:
-            Path(arguments.verdict).write_bytes(msgspec.json.encode(document) + b"\n")
+            Path(arguments.verdict).write_bytes(encode_document(document) + b"\n")
         except OSError as error:
             instead = f" It is in {document.case}" if document.case else ""
             say(f"The verdict could not be written to {arguments.verdict}: {error.strerror}.{instead}")

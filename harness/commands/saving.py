@@ -6,13 +6,13 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
 from harness.capture.reproducers import Reproducer
 from harness.capture.surroundings import read_environment
 from harness.diagnose.trial import FAULTS, Run
 from harness.errors import HarnessError
 from harness.evidence.experiment import Patient
+from harness.evidence.redaction import redact
+from harness.evidence.undecoded import encode_document
 from harness.report.standalone import pin_requirements, write_standalone
 
 
@@ -27,7 +27,7 @@ def save_failing_arm(
     run = min(failed, key=lambda one: (names.index(one.name), one.step or 0))
     patient, reproducer = patients[run.python], known[run.name]
     pins = pin_requirements(reproducer.needs, patient)
-    variables = read_environment()
+    variables = redact(read_environment())
     script = write_standalone(reproducer.path.read_text(), run, scale, patient, pins, variables)
     installed = sorted(f"{name}=={version}" for name, version in patient.packages.items())
     about = [
@@ -38,7 +38,7 @@ def save_failing_arm(
         f"{run.name}_{run.arm}.py".replace("-", "_"): _without_home(script),
         "requirements.txt": "\n".join(pins) + "\n",
         "environment.txt": _without_home("\n".join([*about, *installed]) + "\n"),
-        "verdict.json": _without_home(msgspec.json.encode(run.verdict).decode() + "\n"),
+        "verdict.json": _without_home(encode_document(run.verdict).decode() + "\n"),
     }
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ from harness.diagnose.trial import Run
 from harness.errors import BadCase, UsageError
 from harness.evidence import case as cases
 from harness.evidence.experiment import Arm, Plan
+from harness.evidence.undecoded import decode_document, encode_document
 
 _FILE = "repro.json"
 
@@ -35,10 +36,10 @@ class Session:
         self.keep()
 
     def keep(self) -> None:
-        self._write(msgspec.json.encode(Kept(self.plan, tuple(self.runs))), None)
+        self._write(encode_document(Kept(self.plan, tuple(self.runs))), None)
 
     def finish(self, document: msgspec.Struct, text: str) -> None:
-        self._write(msgspec.json.encode(document), text)
+        self._write(encode_document(document), text)
 
     def _write(self, data: bytes, text: str | None) -> None:
         """A full disk costs the case, never the answer."""
@@ -81,6 +82,6 @@ def _list_unfinished(folder: Path) -> Iterator[tuple[Path, Kept]]:
     for file in sorted(folder.glob(f"*/{_FILE}"), reverse=True):
         try:
             if not cases.is_complete(file.parent) and not cases.is_being_written(file.parent):
-                yield file.parent, msgspec.json.decode(file.read_bytes(), type=Kept)
+                yield file.parent, decode_document(file.read_bytes(), Kept)
         except (OSError, BadCase, msgspec.DecodeError):
             continue  # another program's, or of another version

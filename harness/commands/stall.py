@@ -21,7 +21,9 @@ from harness.diagnose.verdict import Document, Ground
 from harness.errors import EXIT_COULD_NOT_LOOK, HarnessError
 from harness.evidence.alive import Look
 from harness.evidence.case import write_file
+from harness.evidence.redaction import redact
 from harness.evidence.transcript import read_transcript
+from harness.evidence.undecoded import encode_document, mark_bytes
 from harness.report.text import look_of, render, verdict_line
 
 MOVES, STANDS = 0, 10
@@ -44,7 +46,7 @@ class Asked(NamedTuple):
 def look_at_job(asked: Asked, case: Path, channel: str) -> int:
     """`channel`: where the command's last words may have left a line open."""
     try:
-        look = take_look(asked.pids, _LOOK_S if asked.quiet_s is None else _how_long(asked.quiet_s))
+        look = redact(take_look(asked.pids, _LOOK_S if asked.quiet_s is None else _how_long(asked.quiet_s)))
     except HarnessError as error:
         say(f"{_open(asked)}, and it could not be looked at: {error}")
         return EXIT_COULD_NOT_LOOK
@@ -103,10 +105,10 @@ def keep_look(look: Look, document: Document, case: Path) -> Document:
     """With its case, if that could be written: a full disk costs the files, never the report."""
     number = 1 + len(list(case.glob("stall*.json")))
     suffix = "" if number == 1 else f"-{number}"
-    kept = msgspec.structs.replace(document, case=str(case))
+    kept = msgspec.structs.replace(document, case=mark_bytes(str(case)))
     try:
-        write_file(case / f"look{suffix}.json", msgspec.json.encode(look))
-        write_file(case / f"stall{suffix}.json", msgspec.json.encode(kept))
+        write_file(case / f"look{suffix}.json", encode_document(look))
+        write_file(case / f"stall{suffix}.json", encode_document(kept))
     except OSError as error:
         say(f"The look could not be kept in {case}: {error.strerror}.")
         return document

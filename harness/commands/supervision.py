@@ -57,13 +57,20 @@ class Supervised(NamedTuple):
 
         from harness.capture.cores.collecting import add_crashes
         from harness.capture.gather import gather
+        from harness.evidence.kept_output import redact_output
+        from harness.evidence.redaction import redact, redact_argv
 
+        for argv in (self.job.argv, *(member.argv for member in self.supervisor.tree.members.values())):
+            redact_argv(argv)  # what they give away may be in the output
+        redact_output(self.job.case, self.supervisor.channels)
         evidence, found = gather(self.supervisor, self.job.argv, self.no_link), self._collect_cores()
-        return msgspec.structs.replace(
-            evidence,
-            cores=found.cores,
-            crashes=add_crashes(evidence.crashes, found.crashes),
-            gaps=(*evidence.gaps, *found.gaps),
+        return redact(
+            msgspec.structs.replace(
+                evidence,
+                cores=found.cores,
+                crashes=add_crashes(evidence.crashes, found.crashes),
+                gaps=(*evidence.gaps, *found.gaps),
+            )
         )
 
     def _collect_cores(self) -> Collected:
@@ -155,13 +162,14 @@ def judge_case(evidence: Evidence, case: Path) -> Document:
     from harness.diagnose.judge import judge
     from harness.diagnose.stalled_end import add_cause, was_ended_for_stall
     from harness.diagnose.verdict import Document
+    from harness.evidence.undecoded import decode_document, mark_bytes
 
-    document = judge(evidence, str(case))
+    document = judge(evidence, mark_bytes(str(case)))
     if not was_ended_for_stall(evidence, document):
         return document
     try:
         looks = sorted(case.glob("stall*.json"), key=lambda path: path.stat().st_mtime_ns)
-        stall = msgspec.json.decode(looks[-1].read_bytes(), type=Document)
+        stall = decode_document(looks[-1].read_bytes(), Document)
     except (OSError, IndexError, msgspec.MsgspecError):
         return document  # the look failed, or could not be kept, which was said then
     return add_cause(document, stall)
@@ -171,15 +179,16 @@ def keep_case(case: Path, evidence: Evidence, document: Document, argv: list[str
     """Writes the case. A full disk costs the case, never the report."""
     import msgspec
 
+    from harness.evidence.undecoded import encode_document
     from harness.report.text import render
 
     try:
         facts = msgspec.structs.replace(evidence, transcripts=())  # they are the kept files themselves
-        cases.write_file(case / "evidence.json", msgspec.json.encode(facts))
-        cases.write_file(case / "verdict.json", msgspec.json.encode(document))
+        cases.write_file(case / "evidence.json", encode_document(facts))
+        cases.write_file(case / "verdict.json", encode_document(document))
         cases.write_file(case / "report.txt", render(document, width=110, color=False).encode())
         cases.mark_case(case, argv, started_ns, complete=True)
-        cases.prune_cases(case.parent)
+        cases.prune_cases(case.parent, case)
     except OSError as error:
         say(f"The case could not be kept in {case}: {error.strerror}. The report follows. To make room: df {case}")
         return False

@@ -24,6 +24,8 @@ from harness.diagnose.verdict import Document
 from harness.errors import HarnessError
 from harness.evidence import case as cases
 from harness.evidence.experiment import Told
+from harness.evidence.redaction import redact
+from harness.evidence.undecoded import decode_document, encode_document
 
 _TICK_S = 0.05
 _LOOK_S = 5.0
@@ -77,7 +79,7 @@ def run_trial(
     steps.read()
     seconds = time.monotonic() - begun
     try:
-        ended = msgspec.json.decode(document_file.read_bytes(), type=Document)
+        ended = decode_document(document_file.read_bytes(), Document)
     except OSError:
         said = (scratch / "log").read_text(errors="replace").strip().splitlines()
         return Trial(steps.told, seen, said[-1] if said else "its supervisor was killed", hung, seconds)
@@ -98,7 +100,7 @@ def _supervise(argv: list[str], cases_dir: str | None, result: Path, tell: Calla
     if not kept:
         cases.remove_case(case)
         document = msgspec.structs.replace(document, case=None)
-    cases.write_file(result, msgspec.json.encode(document))
+    cases.write_file(result, encode_document(document))
     supervised.let_go()
 
 
@@ -107,7 +109,7 @@ def _look(apart: Apart) -> Document | None:
     if apart.command_pid is None or apart.case is None:
         return None
     try:
-        look = take_look([apart.command_pid], _LOOK_S)
+        look = redact(take_look([apart.command_pid], _LOOK_S))
     except HarnessError:
         return None
     document = judge_living(look)

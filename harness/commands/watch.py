@@ -15,8 +15,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import msgspec
-
 from harness.capture.alive.look import take_look
 from harness.capture.alive.watching import Watched, Watching
 from harness.capture.channels import say
@@ -34,6 +32,8 @@ from harness.diagnose.verdict import Document, MemoryUse
 from harness.errors import EXIT_COULD_NOT_LOOK, EXIT_FAULT, EXIT_INCONCLUSIVE, EXIT_INTERRUPTED, HarnessError
 from harness.evidence.alive import Look
 from harness.evidence.model import Ending
+from harness.evidence.redaction import redact, redact_argv
+from harness.evidence.undecoded import encode_document
 from harness.report.text import look_of
 from harness.report.watch import WatchEvent, render_event, render_sight
 
@@ -99,7 +99,8 @@ class _Screen:
         self.left = threading.Event()
 
     def tell(self, event: WatchEvent) -> None:
-        text = msgspec.json.encode(event) + b"\n" if self._as_json else render_event(event, **look_of(1)).encode()
+        event = redact(event)
+        text = encode_document(event) + b"\n" if self._as_json else render_event(event, **look_of(1)).encode()
         self._write(self._erase() + text)
 
     def draw(self, lines: list[str]) -> None:
@@ -150,7 +151,7 @@ class _Watch:
     def follow(self) -> int:
         """Until all have ended; the exit status."""
         for one in self._watching.living():
-            self._tell(one, "watching", f"{shlex.join(one.argv)}; {self._courses[one.pid].pace.tell()}")
+            self._tell(one, "watching", f"{shlex.join(redact_argv(one.argv))}; {self._courses[one.pid].pace.tell()}")
         next_s = 0.0
         while self._watching.living():
             for one in self._watching.wait(next_s - self._watching.now_s()):
@@ -199,7 +200,8 @@ class _Watch:
         self._draw("  looks at what stands still …")
         shortest_s = min(self._courses[one.pid].pace.threshold_s for one in still)
         try:
-            look = self._take_look([one.pid for one in still], min(_LOOK_S, max(_SHORTEST_LOOK_S, shortest_s)))
+            for_s = min(_LOOK_S, max(_SHORTEST_LOOK_S, shortest_s))
+            look = redact(self._take_look([one.pid for one in still], for_s))
         except HarnessError as error:
             for one in still:
                 self._note_stall(one, self._courses[one.pid], f", and it could not be looked at: {error}", None)
@@ -294,7 +296,7 @@ class _Watch:
             course = self._courses[one.pid]
             quiet_s = course.pace.quiet_s(self._watching.now_s())
             lines += render_sight(
-                one.describe(), quiet_s, course.pace.tell(), course.last, memory=_judge_memory(one), width=width
+                redact(one.describe()), quiet_s, course.pace.tell(), course.last, memory=_judge_memory(one), width=width
             )
         self._screen.draw(lines if note is None else [*lines, note])
 

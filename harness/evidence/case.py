@@ -1,15 +1,20 @@
 """The case directory: raw files, evidence.json, verdict.json, report.txt; private, bounded in number and size.
 
-Knows nothing of what is in them beyond their types.
+Knows nothing of what is in them beyond their types. The directory may be anybody's: whatever else lies there is left
+alone, and others may add and remove cases at any moment.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from harness.errors import BadCase, CouldNotStart
 
@@ -17,6 +22,11 @@ MOST_CASES = 50
 MOST_BYTES = 2 * 1024**3
 # A core that is there only because of us must leave room for other cases.
 MOST_CORE_BYTES = MOST_BYTES // 2
+_SCHEMA = "harness.case/1"
+_MARKER = "case.json"
+_MOST_MARKER_BYTES = 16 << 20  # the longest command line has 6 MiB
+_STAMP = "%Y%m%dT%H%M%S"
+_NAME = re.compile(r"(\d{8}T\d{6})Z?-[0-9a-f]{4,}")
 
 
 def default_cases_dir() -> Path:
@@ -54,23 +64,41 @@ def make_private_directory(prefix: str) -> Path:
 
 def _create_in(cases_dir: Path, argv: list[str], started_ns: int) -> Path:
     cases_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    stamp = time.strftime("%Y%m%dT%H%M%S")
-    case = (cases_dir / f"{stamp}-{os.urandom(2).hex()}").absolute()
-    case.mkdir(mode=0o700)
-    mark_case(case, argv, started_ns, complete=False)
+    stamp = time.strftime(_STAMP, time.gmtime())
+    while True:
+        case = (cases_dir / f"{stamp}Z-{os.urandom(4).hex()}").absolute()
+        try:
+            case.mkdir(mode=0o700)
+            break
+        except FileExistsError:
+            continue
+    try:
+        mark_case(case, argv, started_ns, complete=False)
+    except OSError:
+        remove_case(case)
+        raise
     return case
 
 
 def mark_case(case: Path, argv: list[str], started_ns: int, *, complete: bool) -> None:
-    """Written first with complete false: a supervisor that is killed leaves exactly that behind."""
-    document = {
-        "schema": "harness.case/1",
+    """Written first with complete false: a supervisor that is killed leaves exactly that behind.
+
+    The command line comes with the rest: what redacts it is loaded when there is something to report.
+    """
+    document: dict[str, Any] = {
+        "schema": _SCHEMA,
         "complete": complete,
         "supervisor_pid": os.getpid(),
+        "supervisor_start": read_start(os.getpid()),
+        "node": os.uname().nodename,
         "started_ns": started_ns,
-        "argv": [argument.encode("utf-8", "replace").decode() for argument in argv],
     }
-    write_file(case / "case.json", json.dumps(document).encode() + b"\n")
+    if complete:
+        from harness.evidence.redaction import redact_argv
+        from harness.evidence.undecoded import restore_bytes
+
+        document["argv"] = list(map(restore_bytes, redact_argv(argv)))
+    write_file(case / _MARKER, json.dumps(document).encode() + b"\n")
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -86,14 +114,42 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def is_complete(case: Path) -> bool:
-    try:
-        return bool(json.loads((case / "case.json").read_bytes())["complete"])
-    except (OSError, ValueError, KeyError) as error:
-        raise BadCase(f"{case} is not a case: {error}", hint=f"ls {case}") from error
+    """BadCase: it is none of ours, or damaged."""
+    return bool(_read_marker(case)["complete"])
 
 
 def is_being_written(case: Path) -> bool:
-    return not is_complete(case) and _is_alive(json.loads((case / "case.json").read_bytes())["supervisor_pid"])
+    """By a supervisor that lives. Only its own machine can tell: in a home that several share, others let it be."""
+    told = _read_marker(case)
+    if told["complete"]:
+        return False
+    return told.get("node", os.uname().nodename) != os.uname().nodename or is_running(
+        told["supervisor_pid"], told.get("supervisor_start")
+    )
+
+
+def _read_marker(case: Path) -> dict[str, Any]:
+    """BadCase: not a file, too long, or not what `mark_case` writes."""
+    try:
+        told = json.loads(_read_plain_file(case / _MARKER))
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadCase(f"{case} is not a case: {error}", hint=f"ls {case}") from error
+    types = {"schema": str, "complete": bool, "supervisor_pid": int}
+    if not isinstance(told, dict) or any(type(told.get(key)) is not kind for key, kind in types.items()):
+        raise BadCase(f"{case} is not a case: its {_MARKER} says something else", hint=f"ls {case}")
+    if told["schema"] != _SCHEMA:
+        raise BadCase(f"{case} is of another version: {told['schema']}", hint=f"ls {case}")
+    return told
+
+
+def _read_plain_file(path: Path) -> bytes:
+    """Never waits for a writer, as opening a FIFO does, and follows no link."""
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(file, "rb") as opened:  # noqa: PTH123 (it is open)
+        about = os.fstat(file)
+        if not stat.S_ISREG(about.st_mode) or about.st_size > _MOST_MARKER_BYTES:
+            raise ValueError(f"{path.name} is no file of that kind")
+        return opened.read(_MOST_MARKER_BYTES)
 
 
 def remove_case(case: Path) -> None:
@@ -102,29 +158,58 @@ def remove_case(case: Path) -> None:
     shutil.rmtree(case, ignore_errors=True)
 
 
-def prune_cases(cases_dir: Path) -> None:
-    """Keeps the newest complete cases within the bounds. One that is still being written is never touched."""
-    kept_bytes = 0
-    for kept, case in enumerate(sorted(_finished_cases(cases_dir), reverse=True), start=1):
-        kept_bytes += sum(file.lstat().st_size for file in case.iterdir())
-        if kept > MOST_CASES or (kept > 1 and kept_bytes > MOST_BYTES):
+def prune_cases(cases_dir: Path, own: Path) -> None:
+    """Keeps `own` and the newest complete cases within the bounds. One that is still being written is never touched."""
+    kept, kept_bytes = 1, _size_of(own)
+    for case in sorted(_finished_cases(cases_dir), key=_age, reverse=True):
+        if case.name == own.name:
+            continue
+        kept, kept_bytes = kept + 1, kept_bytes + _size_of(case)
+        if kept > MOST_CASES or kept_bytes > MOST_BYTES:
             remove_case(case)
 
 
+def _age(case: Path) -> tuple[bool, str]:
+    """In order of time. The clock has been set back since one was made that seems to come from the future."""
+    stamp = case.name[:15]
+    return stamp <= time.strftime(_STAMP, time.gmtime()), case.name
+
+
+def _size_of(case: Path) -> int:
+    """Of what is there: somebody else may be removing it."""
+    size = 0
+    with contextlib.suppress(OSError):
+        for file in case.iterdir():
+            with contextlib.suppress(OSError):
+                size += file.lstat().st_size
+    return size
+
+
 def _finished_cases(cases_dir: Path) -> Iterator[Path]:
-    for marker in cases_dir.glob("*/case.json"):
-        try:
-            if not is_being_written(marker.parent):
-                yield marker.parent
-        except BadCase:
-            continue
+    with contextlib.suppress(OSError), os.scandir(cases_dir) as entries:
+        for entry in entries:
+            if _NAME.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
+                with contextlib.suppress(BadCase):
+                    if not is_being_written(case := cases_dir / entry.name):
+                        yield case
 
 
-def _is_alive(pid: int) -> bool:
+def read_start(pid: int) -> str | None:
+    """In ticks since the boot: number and start are one process. Null: there is no /proc, or it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19].decode()
+    except (OSError, IndexError):
+        return None
+
+
+def is_running(pid: int, start: object) -> bool:
+    """Not so when its number belongs to another one by now. `start` null: only the number is known."""
+    if pid <= 0:
+        return False
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
-        return True
-    return True
+        pass
+    return start is None or read_start(pid) in (start, None)

@@ -10,11 +10,17 @@ from bisect import bisect_right
 from pathlib import Path
 
 from harness.evidence.model import Part, Transcript
+from harness.evidence.undecoded import show_bytes
 
 # No message that matters is longer; megabytes without a newline would keep a pattern busy for minutes.
 _LONGEST_LINE = 2000
 _ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+# What changes the order of what is seen, or is not seen at all: bidirectional controls, characters without width, tags.
+_UNSEEN = re.compile(
+    "[\xad\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0"
+    "\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
 
 
 def read_transcript(directory: Path, name: str, started_ns: int) -> Transcript:
@@ -33,8 +39,8 @@ def part_from_text(file: str, text: str) -> Part:
 
 
 def clean_for_terminal(text: str) -> str:
-    """Without escape sequences and control characters: output of a process is untrusted text."""
-    return _CONTROLS.sub("", _ESCAPES.sub("", text))
+    """Without what would act on the terminal or deceive its reader: output of a process is untrusted text."""
+    return show_bytes(_UNSEEN.sub("", _CONTROLS.sub("", _ESCAPES.sub("", text))))
 
 
 def _read_part(path: Path, started_ns: int) -> Part:

@@ -16,11 +16,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from harness.capture.remote import bundle
+from harness.capture.remote.distrust import is_ours, quote_advice
 from harness.capture.remote.link import Link, LinkBroken, Reach, build_command
 from harness.capture.remote.place import Host
 from harness.capture.remote.tool import Tool
 from harness.errors import HarnessError
 from harness.evidence.gap import Gap
+from harness.evidence.undecoded import unescape
 
 _Fact = TypeVar("_Fact")
 _OLDEST = 309
@@ -290,7 +292,7 @@ class Session:
     def _finish(self, message: _Message, answer: type[_Fact]) -> _Fact:
         if message.kind == "error":
             failure = self._decode(message.body, _Failure)
-            raise HarnessError(failure.message, hint=failure.hint)
+            raise HarnessError(failure.message, hint=failure.hint if is_ours(failure.hint) else f"{self._there} true")
         if message.kind == "bug":
             words = self._decode(message.body, str).strip().rpartition("\n")[2]
             raise HarnessError(f"{self.name}: the look failed there: {words}", hint="please report this")
@@ -302,6 +304,6 @@ class Session:
 
     def _decode(self, data: bytes | msgspec.Raw, answer: type[_Fact]) -> _Fact:
         try:
-            return _find_decoder(answer).decode(data)
+            return quote_advice(_find_decoder(answer).decode(unescape(bytes(data))), self.name)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise LinkBroken(f"{self.name} has sent what is no answer: {error}", hint="harness ps") from error
