@@ -25,6 +25,7 @@ from harness.diagnose.words import name_some
 from harness.evidence.alive import LivingProcess, LivingThread
 
 _MOST_TOLD = 6
+_SENT_TO_END = frozenset(["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGTSTP", "SIGCONT", "SIGWINCH", "SIGPIPE"])
 _POOL_FILE = re.compile(r"/concurrent/futures/thread\.py$")
 _FUTURE_FILE = re.compile(r"/concurrent/futures/_base\.py$")
 _WORKER_NAME = re.compile(r"(?P<pool>.+)_\d+")
@@ -43,6 +44,16 @@ def could_be_woken(scene: Scene, process: LivingProcess) -> str | None:
     if rest.handled_signals:
         return f"a handler of {name_some(list(rest.handled_signals), _MOST_TOLD)}"
     return None if rest.together else "a thread that has run meanwhile"
+
+
+def tell_interruption(process: LivingProcess) -> str | None:
+    """What may take its main thread out of a wait without being asked to, by an exception; null: nothing is known to.
+
+    Python runs handlers on the main thread. What somebody sends who wants it to end, or a terminal, is no such thing.
+    """
+    handled = process.rest.handled_signals if process.rest and process.rest.handled_signals else ()
+    own = [name for name in handled if name not in _SENT_TO_END]
+    return f"a handler of {name_some(own, _MOST_TOLD)} could still end the wait of MainThread" if own else None
 
 
 def tell_chances(scene: Scene, process: LivingProcess, thread: LivingThread) -> list[str]:

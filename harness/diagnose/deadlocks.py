@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.diagnose.abandoned import find_abandoned, find_own_pool
+from harness.diagnose.abandoned import find_abandoned, find_own_pool, tell_interruption
 from harness.diagnose.blame import find_crossing, is_openmp_function
 from harness.diagnose.plumbing import is_plumbing
 from harness.diagnose.rings import find_lock_ring, tell_line
@@ -87,5 +87,8 @@ def _dead_holder(scene: Scene, process: LivingProcess) -> Finding | None:
             Ground(f"{what} names {owner} as its owner; no such thread is alive", f"memory of {process.pid}"),
         )
         detail = f"{name} waits at {tell_place(thread)} for {what}, whose owner has ended"
+        may_end = tell_interruption(process) if thread.tid == process.pid else None
+        if may_end:
+            return Finding("supported", process, thread, detail, grounds, (may_end,))
         return Finding("established", process, thread, detail, grounds)
     return None

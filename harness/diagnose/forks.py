@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from harness.diagnose.abandoned import could_be_woken
+from harness.diagnose.abandoned import could_be_woken, tell_interruption
 from harness.diagnose.plumbing import image_name, is_interpreter, is_plumbing, symbol_of
 from harness.diagnose.rings import tell_line
 from harness.diagnose.scene import Finding, Scene, stack_of
@@ -146,4 +146,6 @@ def _inherited_lock(
         name = name_thread(parent, holders[0].thread)
         grounds.append(Ground(f"in the parent {lock.expression} is held by {name}", f"memory of {parent.pid}"))
     detail = f"{lock.expression}, which a thread of the parent had at the moment of the fork"
-    return Finding("established" if holders else "supported", process, thread, detail, tuple(grounds))
+    may_end = tell_interruption(process)
+    status: Status = "established" if holders and not may_end else "supported"
+    return Finding(status, process, thread, detail, tuple(grounds), (may_end,) if may_end else ())

@@ -1,6 +1,7 @@
 """Can a wait for a file, a pipe, a socket or a file lock still end, as far as its other side shows? Pure.
 
-That nobody has answered for some seconds says nothing about the next one. Signals and timers are not considered.
+That nobody has answered for some seconds says nothing about the next one. A handler of a signal may answer what its
+own process waits for: a pipe to itself is there to be woken by.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ def tell_hopeless(process: LivingProcess, thread: LivingThread, wait: Wait) -> s
     if not all(_rests(other) for other in process.threads if other is not thread):
         return None
     if wait.alone:
-        return "no other process has its other end open"
+        handles = process.rest is not None and process.rest.handled_signals != ()
+        return None if handles else "no other process has its other end open"
     if not wait.peers or {peer.pid for peer in wait.peers} != set(wait.peer_pids):
         return None
     ring = {process.pid, *wait.peer_pids}

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from harness.diagnose.abandoned import could_be_woken
+from harness.diagnose.abandoned import could_be_woken, tell_interruption
 from harness.diagnose.scene import Finding, Scene, stack_of
-from harness.diagnose.verdict import Frame, Ground
+from harness.diagnose.verdict import Frame, Ground, Status
 from harness.diagnose.waiting import (
     find_holders,
     is_importing,
@@ -51,9 +51,16 @@ def find_lock_ring(scene: Scene, process: LivingProcess) -> Finding | None:
     grounds = [_tell_edge(process, edge) for edge in ring]
     if inferred and proven:
         grounds.append(Ground("every other thread waits too, and nobody is left to wake one", f"/proc/{process.pid}"))
-    against = ("who holds what was inferred from the source, not read from the locks",) if inferred else ()
-    status = "supported" if inferred and not proven else "established"
-    return Finding(status, process, ring[0].waiter, detail, tuple(grounds), against)  # type: ignore[arg-type]
+    may_end = tell_interruption(process) if any(_runs_handlers(process, edge) for edge in ring) else None
+    status: Status = "supported" if may_end or (inferred and not proven) else "established"
+    against = ["who holds what was inferred from the source, not read from the locks"] if inferred else []
+    against += [may_end] if may_end else []
+    return Finding(status, process, ring[0].waiter, detail, tuple(grounds), tuple(against))
+
+
+def _runs_handlers(process: LivingProcess, edge: Edge) -> bool:
+    """Python's handlers run on the main thread, in its wait for a lock of Python's or for the end of a thread."""
+    return edge.waiter.tid == process.pid and not wants_gil(edge.waiter) and not mutex_wanted(edge.waiter)
 
 
 def _spins_for_gil(scene: Scene, thread: LivingThread) -> bool:

@@ -252,6 +252,8 @@ def test_a_python_lock_that_the_parent_had_at_the_fork() -> None:
     assert kind(found) == ("deadlock-fork", "established")
     assert place(found) == (101, "MainThread", "write_log")
     assert "log_lock" in found.verdict.headline and "rotator" in words(found)
+    released = replace(child, rest=Rest(True, ("SIGALRM",)))  # by its handler, perhaps
+    assert kind(judge(process(main, rotator), released)) == ("deadlock-fork", "supported")
 
 
 def test_an_idle_pool_worker_that_waits_for_its_turn_at_the_queue_is_no_deadlock() -> None:
@@ -286,6 +288,19 @@ def test_two_locks_in_opposite_order_by_address() -> None:
     for word in ("accounts_lock", "journal_lock", "journal-writer", "train.py:43", "train.py:50"):
         assert word in words(found)
     assert place(found) == (100, "MainThread", "transfer")
+
+
+@pytest.mark.parametrize("handled", ["SIGALRM", "SIGUSR1", "signal 40"])
+def test_a_handler_that_runs_by_itself_may_raise_in_a_ring(handled: str) -> None:
+    ring = two_in_a_ring(a="0x7f01", b="0x7f02")
+    found = judge(replace(ring, rest=Rest(False, (handled, "SIGTERM"))))
+    assert kind(found) == ("deadlock-lock", "supported")
+    assert found.verdict.against == (f"a handler of {handled} could still end the wait of MainThread",)
+    to_end_it = replace(ring, rest=Rest(False, ("SIGINT", "SIGTERM")))
+    assert kind(judge(to_end_it)) == ("deadlock-lock", "established")
+    others = (replace(ring.threads[0], tid=102), ring.threads[1])  # handlers run on the main thread
+    beside = process(thread(100, line("serve", 4), wait=NANOSLEEP), *others, rest=Rest(False, (handled,)))
+    assert kind(judge(beside)) == ("deadlock-lock", "established")
 
 
 def test_a_ring_by_names_alone_says_that_it_is_inferred() -> None:
@@ -381,6 +396,8 @@ def test_the_owner_of_the_lock_has_ended() -> None:
     found = judge(process(thread(100, *SEM_WAIT, line("read_settings", 45), locks=(lock,)), thread(101, IN_A)))
     assert kind(found) == ("deadlock-lock", "established")
     assert "settings_lock" in found.verdict.headline and "999" in words(found)
+    alarmed = process(thread(100, *SEM_WAIT, line("read_settings", 45), locks=(lock,)), rest=Rest(True, ("SIGALRM",)))
+    assert kind(judge(alarmed)) == ("deadlock-lock", "supported")
     unknown = wanted("settings_lock", "read_settings", 45, kind="rlock", owner_alive=False)
     sleeper = thread(101, line("sleep_long", 3), wait=NANOSLEEP)
     found = judge(process(thread(100, *SEM_WAIT, line("read_settings", 45), locks=(unknown,)), sleeper))
@@ -773,6 +790,8 @@ def test_what_nobody_is_left_to_answer_is_named(wait: Wait, fact: str) -> None:
     found = judge(process(thread(100, line("ask", 48), wait=stuck)))
     assert kind(found) == ("blocked-io", "established") and fact in found.verdict.headline
     assert place(found) == (100, "MainThread", "ask") and exit_code_of(found) == 10
+    woken = process(thread(100, line("ask", 48), wait=stuck), rest=Rest(True, ("SIGTERM",)))  # a pipe to itself
+    assert judge(woken).verdict.kind == "waiting"
     sleeper = thread(101, line("write_later", 4), wait=NANOSLEEP)
     assert judge(process(thread(100, line("ask", 48), wait=stuck), sleeper)).verdict.kind == "waiting"
     idle = thread(101, native("blas_thread_server", f"{SITE}/numpy.libs/libopenblas.so"))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
+import signal
 import struct
 import sys
 import threading
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.capture.alive.interrupts import has_usual_interrupt
 from harness.capture.alive.mutexes import find_mutexes
 from harness.capture.alive.rest import list_handled, read_rest
 from harness.evidence.alive import HeldLock, Wait
@@ -50,7 +53,7 @@ def test_what_is_no_mutex_names_nobody() -> None:
 @pytest.mark.parametrize(
     ("caught", "expected"),
     [
-        (1 << 1, ()),  # SIGINT: KeyboardInterrupt
+        (1 << 1, ("SIGINT",)),  # what it does cannot be read here
         (1 << 10 | 1 << 6 | 1 << 32 | 1 << 63, ()),  # faulthandler's, glibc's own, our library's
         (1 << 13, ("SIGALRM",)),
         (1 << 14 | 1 << 39, ("SIGTERM", "signal 40")),
@@ -61,6 +64,27 @@ def test_handlers_that_could_let_somebody_go_on(tmp_path: Path, caught: int, exp
     (tmp_path / "7/status").write_text(f"Name:\tpython\nSigCgt:\t{caught:016x}\n")
     assert list_handled(7, tmp_path) == expected
     assert list_handled(8, tmp_path) is None
+
+
+def test_ctrl_c_is_a_handler_only_where_it_is_not_pythons_own() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    loop = asyncio.runners.Runner() if sys.version_info >= (3, 11) else None
+    try:
+        for handler, usual in ((signal.default_int_handler, True), (print, False), (lambda *_: None, False)):
+            signal.signal(signal.SIGINT, handler)
+            assert has_usual_interrupt(os.getpid()) is usual
+            assert ("SIGINT" in (list_handled(os.getpid()) or ())) is not usual
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if loop is not None:
+            assert loop.run(ask_of_itself()) is True
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+async def ask_of_itself() -> bool | None:
+    """asyncio.run has a handler of its own, which cancels the main task."""
+    assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    return has_usual_interrupt(os.getpid())
 
 
 def test_all_sleep_together_only_if_none_has_run_meanwhile(tmp_path: Path) -> None:

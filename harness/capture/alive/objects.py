@@ -12,7 +12,7 @@ from harness.capture.alive.memory import Memory
 HEAD_BYTES, FREE_THREADED_HEAD_BYTES = 16, 32
 _TP_NAME = 8  # after the head
 _COUNT_BYTES = 6  # from 3.14 flags follow it, before that the count has zeros there
-_LARGEST_COUNT = 1 << 31
+_LARGEST_COUNT = 1 << 32  # 3.12 and 3.13 write one less for what lives for ever
 _FREE_THREADED_COUNTS = struct.Struct("<10xBxIq")  # lock, own count, the others' count and two bits
 
 
@@ -21,19 +21,19 @@ class Objects:
 
     def __init__(self, memory: Memory) -> None:
         self.head = HEAD_BYTES
-        self._memory = memory
+        self.memory = memory
         self._type_names: dict[tuple[int, int], bytes] = {}
 
     def name_type(self, address: int) -> bytes:
         """Of the object there; of what is none, nothing. A freed object's count is a pointer."""
-        head = self._memory.read(address, self.head)
+        head = self.memory.read(address, self.head)
         if len(head) < self.head or not _may_live(head):
             return b""
         kind = int.from_bytes(head[-8:], "little")
         known = (kind, self.head)
         if known not in self._type_names:
-            name = self._memory.word(kind + self.head + _TP_NAME)
-            self._type_names[known] = self._memory.read(name, 32).partition(b"\0")[0] if name else b""
+            name = self.memory.word(kind + self.head + _TP_NAME)
+            self._type_names[known] = self.memory.read(name, 32).partition(b"\0")[0] if name else b""
         return self._type_names[known]
 
 

@@ -1,7 +1,8 @@
 """Does a process sleep as a whole, and has it handlers of signals that could let one of its threads go on? Linux.
 
-Reads /proc only and stops nothing. Which waits could end is a judgement; `diagnose/abandoned.py` makes it. A timer
-cannot wake anybody without a handler or a thread of its own, so that it is not looked for.
+Reads /proc, and what Python does on Ctrl-C; stops nothing. Which waits could end is a judgement;
+`diagnose/abandoned.py` makes it. A timer cannot wake anybody without a handler or a thread of its own, so that it is
+not looked for.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Optional
 
+from harness.capture.alive.interrupts import has_usual_interrupt
 from harness.evidence.alive import Rest, Wait
 
 _PROC = Path("/proc")
 _MOST_THREADS = 512
 _ATTEMPTS, _PAUSE_S = 5, 0.03
-# A handler of Python's own, of faulthandler's or of ours lets nobody go on; nor do the two signals of glibc's threads,
-# and the last one, which our library borrows.
+# A handler of faulthandler's or of ours lets nobody go on; nor do the two signals of glibc's threads, and the last one,
+# which our library borrows. Python's own handler of SIGINT ends what it interrupts.
 _LEAVES_ALONE = frozenset(
     {
-        signal.SIGINT,
         signal.SIGSEGV,
         signal.SIGBUS,
         signal.SIGFPE,
@@ -76,13 +77,17 @@ def _count_runs(pid: int, proc: Path) -> dict[int, list[str]] | None:
 
 
 def list_handled(pid: int, proc: Path = _PROC) -> tuple[str, ...] | None:
-    """The signals whose handler could let somebody go on: an alarm, SIGTERM, SIGUSR1. Null: could not be read."""
+    """The signals whose handler could let somebody go on: an alarm, SIGTERM, SIGUSR1. Null: could not be read.
+
+    A handler of SIGINT whose function could not be read may be of any kind.
+    """
     try:
         text = (proc / str(pid) / "status").read_text(errors="replace")
         caught = int(text.partition("SigCgt:")[2].split()[0], 16)
     except (OSError, ValueError, IndexError):
         return None
-    return tuple(_name(n) for n in range(1, 65) if caught >> (n - 1) & 1 and n not in _LEAVES_ALONE)
+    handled = (n for n in range(1, 65) if caught >> (n - 1) & 1 and n not in _LEAVES_ALONE)
+    return tuple(_name(n) for n in handled if n != signal.SIGINT or not has_usual_interrupt(pid, proc))
 
 
 def _name(signo: int) -> str:

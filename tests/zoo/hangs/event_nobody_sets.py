@@ -1,8 +1,8 @@
 """The main thread waits for a job, the thread that should make it for an event that nobody sets.
 
 Both are in waits of their own process without a timeout, and there is no third one: nobody is left who could wake
-either. In the control the alarm has a handler, which sets the event. Seen: two threads in private futex waits; py-spy
-has them in take_job and make_jobs; SigCgt of the control has SIGALRM.
+either. In the control Ctrl-C has a handler, which sets the event. Seen: two threads in private futex waits; py-spy
+has them in take_job and make_jobs; SigCgt has SIGINT in both, for Python has a handler that raises KeyboardInterrupt.
 """
 
 import queue
@@ -45,8 +45,7 @@ def permit(signo, frame):
     permitted.set()
 
 
-if "--control" in sys.argv:
-    signal.signal(signal.SIGALRM, permit)
+signal.signal(signal.SIGINT, permit if "--control" in sys.argv else signal.default_int_handler)
 signal.alarm(LIMIT_S)
 threading.Thread(target=make_jobs, name="maker").start()
 say_ready()
