@@ -38,3 +38,10 @@ class CouldNotStart(HarnessError):
 
 class BadCase(HarnessError):
     """A case directory that cannot be read."""
+
+
+class Unreadable(ValueError):
+    """What somebody else has written is not what it is said to be: torn, forged, too large. The sentence says what.
+
+    No reader of such things raises anything else, but OSError where there was nothing to be read.
+    """

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct, structs
 
 from harness.capture.evaluating import Evaluators
+from harness.evidence.answers import decode_json, read_number
 from harness.evidence.crash import CrashFrame, CrashThread, Image
 
 _C_LIBRARY = re.compile(r"(libc|libpthread|ld-linux|ld-musl|ld)[-.]")
@@ -138,8 +138,8 @@ def read_memory(pid: int) -> Callable[[int, int], bytes]:
 
 
 def read_engine(output: bytes, places: Places, source: str) -> Iterator[tuple[CrashThread, str | None]]:
-    """What the pystack child printed: each thread, and what is wrong with it."""
-    for thread in msgspec.json.decode(output, type=list[EngineThread]):
+    """What the pystack child printed: each thread, and what is wrong with it. Unreadable."""
+    for thread in decode_json(output, list[EngineThread]):
         frames, merged = merge_frames(thread, places)
         note = None if merged else _UNMERGED.format(thread.tid)
         state, gil = thread.python_state, thread.holds_gil
@@ -152,8 +152,8 @@ class _Walked(Struct, frozen=True):
 
 
 def read_walk(output: bytes, places: Places, source: str) -> Iterator[tuple[CrashThread, str | None]]:
-    """What own_walk printed."""
-    walked = msgspec.json.decode(output, type=_Walked)
+    """What own_walk printed. Unreadable."""
+    walked = decode_json(output, _Walked)
     for index, thread in enumerate(walked.threads):
         frames, merged = merge_frames(thread, places)
         notes = [*(walked.notes if index == 0 else ()), *([] if merged else [_UNMERGED.format(thread.tid)])]
@@ -162,8 +162,8 @@ def read_walk(output: bytes, places: Places, source: str) -> Iterator[tuple[Cras
 
 
 def read_spy(output: bytes, places: Places, source: str) -> Iterator[tuple[CrashThread, str | None]]:
-    """What `py-spy dump --json` printed."""
-    for thread in msgspec.json.decode(output, type=list[SpyThread]):
+    """What `py-spy dump --json` printed. Unreadable."""
+    for thread in decode_json(output, list[SpyThread]):
         frames = tuple(_spy_frame(frame, places) for frame in thread.frames)
         yield CrashThread(thread.os_thread_id or 0, thread.thread_name, False, fold(frames), source), None
 
@@ -265,7 +265,7 @@ def _spy_frame(frame: SpyFrame, places: Places) -> CrashFrame:
         # py-spy gives the qualified name where it can; the others do not.
         return CrashFrame("python", frame.name.rpartition(".")[2], frame.filename, frame.line)
     if frame.name.startswith("0x"):
-        return place_native(NativeFrame(int(frame.name, 16), "", "", 0, frame.module), places)
+        return place_native(NativeFrame(read_number(frame.name, 16), "", "", 0, frame.module), places)
     file, line = (frame.filename, frame.line) if frame.line > 0 else (None, None)
     return CrashFrame("native", clean_symbol(frame.name), file, line, frame.module)
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from harness.capture.frames import SIGNAL_FRAME, NativeFrame, Places, place_native
 from harness.capture.stacks import Rung, Said, gdb_command, run_tool
 from harness.capture.trust import find_program
+from harness.evidence.answers import read_number
 from harness.evidence.crash import CrashFrame, CrashThread, ToolRun
 
 NOT_INSTALLED = "gdb is not installed"
@@ -19,7 +20,8 @@ INSTALL = "sudo apt-get install gdb"
 _MOST_FRAMES = 64
 _ASK = f'thread apply all -c interpreter-exec mi "-stack-list-frames 0 {_MOST_FRAMES - 1}"'
 _THREAD = re.compile(
-    r'^Thread \d+ \((?:Thread 0x[0-9a-f]+ )?\(?(?:LWP|process) (?P<tid>\d+)\)?(?: "(?P<name>.*)")?\):$', re.MULTILINE
+    r'^Thread \d+ \((?:Thread 0x[0-9a-f]+ )?\(?(?:LWP|process) (?P<tid>[0-9]{1,10})\)?(?: "(?P<name>.*)")?\):$',
+    re.MULTILINE,
 )
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _FRAME = re.compile(rf"frame=\{{((?:\w+={_STRING},?)+)\}}")
@@ -45,7 +47,10 @@ def _ask(pid: int, mode: str, deadline_s: float) -> Said:
 
 
 def read_gdb(output: bytes, places: Places, source: str) -> Iterator[tuple[CrashThread, str | None]]:
-    """Innermost frame first, as gdb has them; those that were inlined stand at their caller's address."""
+    """Innermost frame first, as gdb has them; those that were inlined stand at their caller's address.
+
+    Unreadable: a number in it is none.
+    """
     heads = list(_THREAD.finditer(text := output.decode(errors="replace")))
     for index, head in enumerate(heads):
         end = heads[index + 1].start() if index + 1 < len(heads) else len(text)
@@ -57,10 +62,10 @@ def _read_frame(told: str, places: Places) -> CrashFrame:
     fields = {name: _unquote(value) for name, value in _FIELD.findall(told)}
     symbol, full = fields.get("func", ""), fields.get("fullname", "")
     frame = NativeFrame(
-        address=int(fields.get("addr", "0"), 16),
+        address=read_number(fields.get("addr", "0"), 16),
         symbol=SIGNAL_FRAME if symbol == _IN_A_HANDLER else "" if symbol == "??" else symbol,
         file=full if full.startswith("/") else fields.get("file", ""),
-        line=int(fields.get("line", "0")),
+        line=read_number(fields.get("line", "0")),
         image=fields.get("from", ""),
     )
     return place_native(frame, places)

@@ -169,9 +169,8 @@ class Glimpses:
 
 def _read(running: _Running, wait_status: int) -> Glimpse:
     """ValueError: it failed, or what it printed is not readable."""
-    import msgspec
-
     from harness.capture.alive.spying import Thread
+    from harness.evidence.answers import decode_json
     from harness.evidence.glimpse import Glimpse, GlimpseThread
 
     wish, (output, words) = running.wish, (_read_back(fd) for fd in (running.output_fd, running.words_fd))
@@ -180,7 +179,7 @@ def _read(running: _Running, wait_status: int) -> Glimpse:
         raise ValueError(f"py-spy: {said.strip() or f'ended with wait status {wait_status}'}")
     threads = tuple(
         GlimpseThread(tuple(frame.place for frame in one.frames), one.name, one.tid, one.owns_gil, one.active)
-        for one in msgspec.json.decode(output, type=tuple[Thread, ...])
+        for one in decode_json(output, tuple[Thread, ...])
     )
     return Glimpse(wish.pid, wish.rank, round(running.at_s, 3), wish.event, wish.why, threads)
 

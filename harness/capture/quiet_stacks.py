@@ -14,15 +14,16 @@ import functools
 from collections.abc import Callable
 from typing import Any, Literal
 
-import msgspec
 from msgspec import Struct
 
 from harness.capture.alive.spying import fill_tids
-from harness.capture.frames import read_spy, read_walk
+from harness.capture.frames import EngineThread, read_spy, read_walk
 from harness.capture.own_stacks import read_own
 from harness.capture.own_walk import print_walk
 from harness.capture.pystack_engine import print_threads
 from harness.capture.stacks import LADDER, Rung, Said, ask_py_spy, fork_tool, has_pystack, outer_tids
+from harness.errors import Unreadable
+from harness.evidence.answers import decode_json
 
 Native = Literal["auto", "always", "never"]
 
@@ -60,7 +61,10 @@ def _ask(pid: int, mode: str, deadline_s: float) -> Said:
     said = fork_tool(lambda: print_walk(pid, _run_apart, read_python, deadline_s * _SHARE), deadline_s)
     if said.error is not None:
         return said
-    account = msgspec.json.decode(said.output, type=_Account)
+    try:
+        account = decode_json(said.output, _Account)
+    except Unreadable:
+        return said  # whoever reads the stacks in it says so
     return said._replace(stopped_ms=account.stopped_ms, interrupted=account.interrupted)
 
 
@@ -87,8 +91,7 @@ def _read_by_pystack(pid: int, deadline_s: float) -> tuple[_Threads, str | None]
     for _ in range(_TRIES):
         said = fork_tool(lambda: print_threads(pid, "OFF", deadline_s / _TRIES, stop=False), deadline_s / _TRIES)
         if said.error is None:
-            threads, outer = msgspec.json.decode(said.output), outer_tids(pid)
-            return {outer.get(thread["tid"], thread["tid"]): thread for thread in threads}, None
+            return _translate_engine(said.output, outer_tids(pid))
     return {}, f"pystack: {said.error}"
 
 
@@ -104,11 +107,27 @@ def _translate(said: Said, outer: dict[int, int]) -> tuple[_Threads, str | None]
     if said.error is not None:
         return {}, said.error
     try:
-        threads = msgspec.json.decode(said.output, type=list[_Thread])
-    except msgspec.MsgspecError as error:
+        threads = decode_json(said.output, list[_Thread])
+    except Unreadable as error:
         return {}, f"its answer cannot be read: {error}"
     found = ((outer.get(thread.os_thread_id or 0, thread.os_thread_id), thread) for thread in threads)
     return {tid: _describe(thread) for tid, thread in found if tid}, None
+
+
+def _translate_engine(output: bytes, outer: dict[int, int]) -> tuple[_Threads, str | None]:
+    try:
+        threads = decode_json(output, list[EngineThread])
+    except Unreadable as error:
+        return {}, f"pystack: its answer cannot be read: {error}"
+    return {outer.get(thread.tid, thread.tid): _describe_engine(thread) for thread in threads}, None
+
+
+def _describe_engine(thread: EngineThread) -> dict[str, Any]:
+    frames = [
+        {"function": one.function, "file": one.file, "line": one.line, "entry": one.entry, "shim": one.shim}
+        for one in thread.python
+    ]
+    return {"name": thread.name, "python": frames, "holds_gil": thread.holds_gil}
 
 
 def _describe(thread: _Thread) -> dict[str, Any]:
@@ -133,7 +152,7 @@ def _ask_py_spy(pid: int, mode: str, deadline_s: float) -> Said:
     said = ask_py_spy(pid, deadline_s, "--nonblocking")
     try:
         return said if said.error is not None else said._replace(output=fill_tids(pid, said.output))
-    except (msgspec.MsgspecError, OSError) as error:
+    except (Unreadable, OSError) as error:
         return said._replace(error=f"its answer cannot be read: {error}")
 
 

@@ -6,20 +6,30 @@ Reads their literals without importing them; asks an interpreter by running one 
 from __future__ import annotations
 
 import ast
-import json
 import os
 import subprocess
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec import Struct
+
 from harness.capture.openmp.installed import ask_interpreter
 from harness.capture.payload import payload
-from harness.errors import HarnessError
+from harness.errors import HarnessError, Unreadable
+from harness.evidence.answers import decode_json
 from harness.evidence.experiment import Arm, Options, Patient
 
 BASE, CONTROL = "base", "control"
 _ASKS_TORCH = "gru"
 _DESCRIBE_S = 120.0
+
+
+class _Described(Struct, frozen=True):
+    """A version is null where the package's own metadata are damaged."""
+
+    python: str
+    packages: dict[str, str | None]
+    devices: dict[str, str | None] | None
 
 
 class Reproducer(NamedTuple):
@@ -88,9 +98,10 @@ def ask_patient(python: str) -> Patient:
         answer = subprocess.run(
             command, capture_output=True, timeout=_DESCRIBE_S, check=False, stdin=subprocess.DEVNULL, env=environment
         )
-        said = json.loads(answer.stdout)
+        said = decode_json(answer.stdout, _Described)
     except (OSError, subprocess.SubprocessError) as error:
         return Patient(python, why=str(error))
-    except ValueError:  # torch itself does not load: the arms will show it, under supervision
+    except Unreadable:  # torch itself does not load: the arms will show it, under supervision
         return Patient(python)
-    return Patient(python, said["python"], said["packages"], said["devices"])
+    packages = {name: version for name, version in said.packages.items() if version is not None}
+    return Patient(python, said.python, packages, said.devices)

@@ -29,7 +29,9 @@ from harness.capture.frames import Places, read_engine, read_memory, read_spy, s
 from harness.capture.own_stacks import read_own
 from harness.capture.pystack_engine import print_threads
 from harness.capture.trust import find_program
+from harness.errors import Unreadable
 from harness.evidence.crash import CrashThread, Image, Step, ToolRun
+from harness.evidence.model import name_signal
 
 _MOST_WORDS = 2000
 _NO_ANSWER, _DIED = "no answer within", "died of"
@@ -193,7 +195,7 @@ class _Look:
             return (), said.error
         try:
             told = list(rung.read(said.output, self.places, rung.tool))
-        except msgspec.MsgspecError as error:
+        except Unreadable as error:
             return (), f"its answer cannot be read: {error}"
         outer = outer_tids(self.pid) if rung.engine == "py-spy" else {}
         threads = tuple(self._finish(thread, outer) for thread, _ in told)
@@ -323,7 +325,7 @@ def _describe_exit(status: int, words: bytes) -> str | None:
     if status == 0:
         return None
     if status < 0:
-        return _add_words(f"{_DIED} {signal.Signals(-status).name}", words)
+        return _add_words(f"{_DIED} {name_signal(-status)}", words)
     return words.decode("utf-8", "replace").strip() or f"exit status {status}"
 
 

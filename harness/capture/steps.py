@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
+from harness.errors import Unreadable
+from harness.evidence.answers import decode_json
 from harness.evidence.experiment import Told
 
 VARIABLE = "HARNESS_STEPS"
+
+
+class _Line(Struct, frozen=True):
+    ran: dict[str, Any] | None = None
+    step: int | None = None
+    at: str | None = None
+    done: int | None = None
+    checksum: str | None = None
+    finished: bool = False
 
 
 class StepFile:
@@ -32,14 +44,15 @@ class StepFile:
         whole = data[: data.rfind(b"\n") + 1]
         self._read += len(whole)
         for line in whole.splitlines():
-            self.told = _take(self.told, json.loads(line))
+            with contextlib.suppress(Unreadable):  # a dying process may have torn it
+                self.told = _take(self.told, decode_json(line, _Line))
         return bool(whole)
 
 
-def _take(told: Told, line: dict[str, Any]) -> Told:
-    told = replace(told, ran=line.get("ran", told.ran), finished=told.finished or "finished" in line)
-    if "at" in line:
-        return replace(told, step=line["step"], at=line["at"])
-    if "done" in line:
-        return replace(told, steps_done=line["done"], checksum=line["checksum"])
+def _take(told: Told, line: _Line) -> Told:
+    told = replace(told, ran=told.ran if line.ran is None else line.ran, finished=told.finished or line.finished)
+    if line.at is not None:
+        return replace(told, step=line.step, at=line.at)
+    if line.done is not None:
+        return replace(told, steps_done=line.done, checksum=line.checksum)
     return told

@@ -6,20 +6,28 @@ Never imports or runs the command's own code; the interpreter is asked with a pr
 from __future__ import annotations
 
 import ast
-import json
 import os
 import re
 import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from msgspec import Struct
+
 from harness.capture.kept_variables import KEPT
 from harness.capture.payload import payload
+from harness.errors import Unreadable
+from harness.evidence.answers import decode_json
 from harness.evidence.gap import Gap
 from harness.evidence.model import Process, Statement
 
 _PYTHON_NAME = re.compile(r"(python|pypy)[0-9.]*[a-z]*")
 _PROBE_DEADLINE_S = 10
+
+
+class _Interpreter(Struct, frozen=True):
+    python: str
+    free_threaded: bool
 
 
 def read_environment() -> dict[str, str]:
@@ -43,9 +51,9 @@ def ask_interpreter(processes: Iterable[Process]) -> tuple[str | None, Gap | Non
             check=True,
             stdin=subprocess.DEVNULL,
         )
-        told = json.loads(answer.stdout)
-        return f"{told['python']}{' (free-threaded)' if told['free_threaded'] else ''}", None
-    except (OSError, subprocess.SubprocessError, ValueError, KeyError) as error:
+        told = decode_json(answer.stdout, _Interpreter)
+        return f"{told.python}{' (free-threaded)' if told.free_threaded else ''}", None
+    except (OSError, subprocess.SubprocessError, Unreadable) as error:
         return None, Gap(what="version of the interpreter", why=str(error), fix=f"{executable} --version")
 
 

@@ -6,6 +6,8 @@ One host that cannot be reached is the command's error; one of many is a gap.
 from __future__ import annotations
 
 import contextlib
+import functools
+import math
 import os
 import re
 import shlex
@@ -31,6 +33,10 @@ from harness.evidence.gap import Gap
 from harness.evidence.redaction import redact
 
 _ANSWER_S = 30.0
+# A look may take so many times as long as was asked for, and a host this long besides: for what is sent there and found
+# there, and for reading what it answers.
+_MOST_SLOW = 3
+MOST_BESIDES_S = 240.0
 _Fact = TypeVar("_Fact")
 
 
@@ -39,13 +45,13 @@ class NoMatch(HarnessError):
 
 
 def ask_hosts(
-    asked: Asked, ask: Callable[[Host, str], _Fact], *, quietly: bool = False
+    asked: Asked, ask: Callable[[Host, str], _Fact], *, deadline_s: float = math.inf, quietly: bool = False
 ) -> tuple[dict[Host, _Fact], list[Gap]]:
     """The answers, and a gap for each host without one. HarnessError: none has answered."""
     hosts = asked.hosts or {HERE: []}
     names = {host: name_place(asked, host, name) for host, name in zip(hosts, name_hosts(list(hosts)), strict=True)}
     progress = _Progress(0 if quietly else len(names))
-    found = ask_all(list(names), lambda host: ask(host, names[host]), progress.note)
+    found = ask_all(list(names), lambda host: ask(host, names[host]), progress.note, deadline_s)
     progress.clear()
     errors = {host: answer for host, answer in found.items() if isinstance(answer, HarnessError)}
     answers = {host: answer for host, answer in found.items() if not isinstance(answer, HarnessError)}
@@ -102,7 +108,9 @@ def open_there(asked: Asked, host: Host) -> Iterator[Session]:
 
 
 def take_looks(asked: Asked, for_s: float, native: Native = "auto") -> tuple[list[Look], list[Gap]]:
-    answers, unseen = ask_hosts(asked, lambda host, name: _look_at(asked, host, name, for_s, native))
+    deadline_s = asked.reach.connect_s + _MOST_SLOW * for_s + MOST_BESIDES_S
+    look = functools.partial(_look_at, asked, for_s=for_s, native=native)
+    answers, unseen = ask_hosts(asked, look, deadline_s=deadline_s)
     return list(map(redact, answers.values())), unseen
 
 

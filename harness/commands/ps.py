@@ -11,7 +11,7 @@ from harness import __version__
 from harness.capture.alive.processes import list_python_processes
 from harness.capture.channels import say
 from harness.capture.remote.place import Host
-from harness.commands.hosts import ask_hosts, list_there, name_place, open_there, start_agent
+from harness.commands.hosts import MOST_BESIDES_S, ask_hosts, list_there, name_place, open_there, start_agent
 from harness.commands.output import print_answer
 from harness.commands.targets import Asked, read_targets
 from harness.errors import EXIT_USAGE
@@ -39,7 +39,7 @@ def show_choice(arguments: argparse.Namespace) -> int:
 
 
 def _list_hosts(asked: Asked) -> ProcessTable:
-    found, unseen = ask_hosts(asked, lambda host, name: _list(asked, host, name))
+    found, unseen = ask_hosts(asked, lambda host, name: _list(asked, host, name), deadline_s=MOST_BESIDES_S)
     rows = tuple(row for some in found.values() for row in some)
     several = len(asked.hosts) > 1
     (first, *_) = asked.hosts

@@ -11,8 +11,9 @@ from msgspec import Struct
 
 from harness.capture.channels import say
 from harness.diagnose.trial import Run
-from harness.errors import BadCase, UsageError
+from harness.errors import BadCase, Unreadable, UsageError
 from harness.evidence import case as cases
+from harness.evidence.answers import read_bounded
 from harness.evidence.experiment import Arm, Plan
 from harness.evidence.undecoded import decode_document, encode_document
 
@@ -82,6 +83,6 @@ def _list_unfinished(folder: Path) -> Iterator[tuple[Path, Kept]]:
     for file in sorted(folder.glob(f"*/{_FILE}"), reverse=True):
         try:
             if not cases.is_complete(file.parent) and not cases.is_being_written(file.parent):
-                yield file.parent, decode_document(file.read_bytes(), Kept)
-        except (OSError, BadCase, msgspec.DecodeError):
+                yield file.parent, decode_document(read_bounded(file), Kept)
+        except (OSError, BadCase, Unreadable):
             continue  # another program's, or of another version

@@ -157,11 +157,11 @@ def _list_words() -> Iterator[str]:
 
 
 def judge_case(evidence: Evidence, case: Path) -> Document:
-    import msgspec
-
     from harness.diagnose.judge import judge
     from harness.diagnose.stalled_end import add_cause, was_ended_for_stall
     from harness.diagnose.verdict import Document
+    from harness.errors import Unreadable
+    from harness.evidence.answers import read_bounded
     from harness.evidence.undecoded import decode_document, mark_bytes
 
     document = judge(evidence, mark_bytes(str(case)))
@@ -169,8 +169,8 @@ def judge_case(evidence: Evidence, case: Path) -> Document:
         return document
     try:
         looks = sorted(case.glob("stall*.json"), key=lambda path: path.stat().st_mtime_ns)
-        stall = decode_document(looks[-1].read_bytes(), Document)
-    except (OSError, IndexError, msgspec.MsgspecError):
+        stall = decode_document(read_bounded(looks[-1]), Document)
+    except (OSError, IndexError, Unreadable):
         return document  # the look failed, or could not be kept, which was said then
     return add_cause(document, stall)
 

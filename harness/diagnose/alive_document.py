@@ -219,7 +219,7 @@ def _tell_gone(scene: Scene) -> Verdict:
 def _read_ending(ended: str) -> tuple[int | None, str | None]:
     """The exit status or the name of the signal. What follows a colon or semicolon are words of others: a command."""
     told = re.split("[:;]", ended)[0]
-    status, signame = re.search(r"\bexit status (\d+)", told), re.search(r"\bSIG[A-Z0-9]+", told)
+    status, signame = re.search(r"\bexit status (\d{1,9})", told), re.search(r"\bSIG[A-Z0-9]+", told)
     return int(status[1]) if status else None, signame[0] if signame else None
 
 

@@ -15,6 +15,7 @@ from harness.diagnose.tree import Stack, tell_who
 from harness.diagnose.verdict import Document, Node, Outlier
 from harness.errors import EXIT_COULD_NOT_LOOK, EXIT_FAULT, EXIT_INCONCLUSIVE
 from harness.evidence.alive import LivingProcess, Look
+from harness.evidence.answers import find_number
 from harness.evidence.gap import Gap
 
 _WORST_FIRST = (EXIT_FAULT, EXIT_COULD_NOT_LOOK, EXIT_INCONCLUSIVE, 0)
@@ -71,7 +72,7 @@ def share_verdicts(group: Group) -> list[Shared]:
 
 def _name(document: Document) -> Stack:
     rank = document.target.rank
-    number = int(rank) if rank and rank.isdigit() else None
+    number = find_number(rank or "")
     return Stack((), f"pid {document.target.pid}", number, document.target.host)
 
 

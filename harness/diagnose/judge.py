@@ -50,7 +50,7 @@ from harness.evidence.gap import Gap
 from harness.evidence.model import Evidence, Process
 from harness.evidence.openmp import Census
 
-_KERNEL_IMAGE = re.compile(r"\[(?P<pid>\d+)\].* in (?P<image>[^\[\s]+)\[")
+_KERNEL_IMAGE = re.compile(r"\[(?P<pid>\d{1,9})\].* in (?P<image>[^\[\s]+)\[")
 _MOST_DEATHS = 3
 _PLUMBING = re.compile(r"(libc|libpthread|ld-linux.*|ld|libstdc\+\+|libgcc_s|libm)[.-]")
 

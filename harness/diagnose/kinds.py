@@ -110,7 +110,7 @@ def _suit_cpu(told: Told, reading: Reading) -> tuple[Remedy, ...]:
 def _kernel_signal(reading: Reading) -> Finding | None:
     """A kernel log without a process of ours: the line itself is the evidence."""
     for line in reading.evidence.kernel:
-        found = re.search(r"(?P<name>\S+)\[(?P<pid>\d+)\]:? segfault at", line.text)
+        found = re.search(r"(?P<name>\S+)\[(?P<pid>\d{1,9})\]:? segfault at", line.text)
         if found and reading.is_log:
             return Finding("established", "", (Ground(f"kernel: {cut_words(line.text, 160)}", line.source),), {})
     return None

@@ -37,11 +37,11 @@ _TITLE = re.compile(r"Fatal Python error: (?P<title>.+)")
 _THREAD = re.compile(
     r"(?:(?P<current>Current thread|Thread) (?P<ident>0x[0-9a-fA-F]+).*|Stack )\(most recent call first\):"
 )
-_DUMP_FRAME = re.compile(r'\s+File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.+)')
+_DUMP_FRAME = re.compile(r'\s+File "(?P<file>.*)", line (?P<line>\d{1,9}) in (?P<function>.+)')
 _TRACEBACK = "Traceback (most recent call last):"
 # torch's excepthook in a rank, and torchrun's --tee, write a rank in front of each line.
-_RANK_PREFIX = re.compile(r"^\[(?:rank|default)(?P<rank>\d+)\]:(?: |$)")
-_FRAME = re.compile(r'\s*File "(?P<file>.*)", line (?P<line>\d+), in (?P<function>.+)')
+_RANK_PREFIX = re.compile(r"^\[(?:rank|default)(?P<rank>\d{1,9})\]:(?: |$)")
+_FRAME = re.compile(r'\s*File "(?P<file>.*)", line (?P<line>\d{1,9}), in (?P<function>.+)')
 _EXCEPTION = re.compile(r"(?P<type>[A-Za-z_](?:[\w.]|<locals>)*)(?:: ?(?P<message>.*))?$")
 _IN_THREAD = re.compile(r"Exception in thread (?P<thread>.+):\s*$")
 _CAUSED = "The above exception was the direct cause"
@@ -55,18 +55,20 @@ _MESSAGE_LINES = 12
 # A parent's words about a child that died of a signal, each in the one form in which its author prints it.
 _NOTICES = (
     (
-        re.compile(rf"RuntimeError: DataLoader worker \(pid (?P<pid>\d+)\) is killed by signal: (?P<word>{_WORDS})"),
+        re.compile(
+            rf"RuntimeError: DataLoader worker \(pid (?P<pid>\d{{1,9}})\) is killed by signal: (?P<word>{_WORDS})"
+        ),
         "worker",
     ),
     (
         re.compile(
             r"Root Cause \(first observed failure\):(?:\n.*){0,6}?"
-            r"\n\s+exitcode\s+: -(?P<signo>\d+) \(pid: (?P<pid>\d+)\)"
+            r"\n\s+exitcode\s+: -(?P<signo>\d{1,3}) \(pid: (?P<pid>\d{1,9})\)"
         ),
         "worker",
     ),
-    (re.compile(rf"^\S*?: line \d+:\s+(?P<pid>\d+) (?P<word>{_WORDS})", re.MULTILINE), "child"),
-    (re.compile(rf"^\[\d+\][ +-]*\s(?P<pid>\d+) (?P<word>{_WORDS})\s", re.MULTILINE), "child"),
+    (re.compile(rf"^\S*?: line \d+:\s+(?P<pid>\d{{1,9}}) (?P<word>{_WORDS})", re.MULTILINE), "child"),
+    (re.compile(rf"^\[\d+\][ +-]*\s(?P<pid>\d{{1,9}}) (?P<word>{_WORDS})\s", re.MULTILINE), "child"),
     (re.compile(rf"^zsh: (?P<word>{_WORDS})(?: \(core dumped\))?(?:\s+\S.*)?$", re.MULTILINE), "child"),
     (re.compile(rf"^(?P<word>{_WORDS})(?: \(core dumped\))?(?:\s{{2,}}\S.*)?$", re.MULTILINE), "child"),
 )

@@ -19,10 +19,10 @@ _GIB = 1024**3
 _SLACK = 0.05  # what it may have grown after it was last seen, and is not worth a word
 # mm/oom_kill.c; earlyoom's kill.c (the uid came with 1.7); xnu's kern_memorystatus.c; our own words for a JetsamEvent.
 VICTIM = re.compile(
-    r"oom-kill:.*\bpid=(?P<kernel>\d+)|Killed process (?P<killed>\d+)"
-    r"|sending SIG(?:TERM|KILL) to process (?P<earlyoom>\d+)"
-    r"|memorystatus: killing[^\[\]]* pid (?P<specific>\d+) \[|memorystatus: killing .*\[(?P<largest>\d+)\]"
-    r"|JetsamEvent: killed .*\[(?P<jetsam>\d+)\]"
+    r"oom-kill:.*\bpid=(?P<kernel>\d{1,9})|Killed process (?P<killed>\d{1,9})"
+    r"|sending SIG(?:TERM|KILL) to process (?P<earlyoom>\d{1,9})"
+    r"|memorystatus: killing[^\[\]]* pid (?P<specific>\d{1,9}) \[|memorystatus: killing .*\[(?P<largest>\d{1,9})\]"
+    r"|JetsamEvent: killed .*\[(?P<jetsam>\d{1,9})\]"
 )
 _MEMCG = re.compile(r"constraint=CONSTRAINT_MEMCG.*\boom_memcg=(?P<path>[^,]+)")
 # systemd-oomd kills control groups, not processes.

@@ -18,6 +18,7 @@ from harness.diagnose.waiting import (
     waits_for_device_file,
 )
 from harness.evidence.alive import LivingProcess, LivingThread
+from harness.evidence.answers import find_number
 
 _MOST_HOSTS = 4
 
@@ -170,7 +171,7 @@ def _name(processes: list[LivingProcess]) -> str:
 
 
 def _numbers(processes: list[LivingProcess]) -> list[int]:
-    return [int(process.rank) for process in processes if process.rank and process.rank.isdigit()]
+    return [rank for process in processes if (rank := find_number(process.rank or "")) is not None]
 
 
 # A device

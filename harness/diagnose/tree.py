@@ -15,6 +15,7 @@ from harness.diagnose.plumbing import image_name, is_interpreter, is_plumbing, p
 from harness.diagnose.verdict import Node, Outlier
 from harness.diagnose.words import name_some
 from harness.evidence.alive import LivingProcess
+from harness.evidence.answers import find_number
 from harness.evidence.crash import CrashFrame
 
 _MOST_NAMES = 4
@@ -38,7 +39,7 @@ def collect_stacks(processes: Iterable[LivingProcess]) -> list[Stack]:
 def _main_stack(process: LivingProcess) -> Stack | None:
     frames = next((thread.stack for thread in process.threads if thread.tid == process.pid), ())
     frames = drop_history(frames)
-    rank = int(process.rank) if process.rank and process.rank.isdigit() else None
+    rank = find_number(process.rank or "")
     return Stack(frames, f"pid {process.pid}", rank, process.host, process.pid) if frames else None
 
 

@@ -6,10 +6,13 @@ strings, frames start with the innermost.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Literal
 
 from msgspec import Struct
 
+from harness.errors import Unreadable
 from harness.evidence.crash import CrashFrame, Image, ToolRun
 from harness.evidence.gap import Gap
 from harness.evidence.openmp import Census
@@ -232,3 +235,28 @@ class Look(Struct, frozen=True):
     host: str | None = None
     address: str = "{pid}"
     elsewhere: tuple[LivingProcess, ...] = ()
+
+
+_HEX = re.compile(r"0x[0-9a-f]{1,16}")
+
+
+def check_look(look: Look) -> None:
+    """What its types do not say and every reader of a look relies on. Unreadable: it was made up, or is torn."""
+    pids = [process.pid for process in look.processes]
+    if not look.targets or not {*look.targets} <= {*pids} or len({*pids}) < len(pids):
+        raise Unreadable("its targets are not among its processes, or one process is there twice")
+    for process in (*look.processes, *look.elsewhere):
+        if not all(_HEX.fullmatch(word) for word in _list_addresses(process)):
+            raise Unreadable(f"process {process.pid}: an address that is none")
+        counters = (*process.counters, *process.moving)
+        if not all(counter.values and len(counter.values) == len(counter.times_s) for counter in counters):
+            raise Unreadable(f"process {process.pid}: a counter without values, or without their times")
+
+
+def _list_addresses(process: LivingProcess) -> Iterator[str]:
+    """Those that are computed with."""
+    for image in process.images:
+        yield from (image.base, image.end)
+    for thread in process.threads:
+        yield from thread.wait.arguments if thread.wait else ()
+        yield from (word for frame in thread.stack for word in (frame.address, frame.offset) if word is not None)

@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import re
-import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -130,8 +129,12 @@ def is_being_written(case: Path) -> bool:
 
 def _read_marker(case: Path) -> dict[str, Any]:
     """BadCase: not a file, too long, or not what `mark_case` writes."""
+    from harness.evidence.answers import (
+        read_bounded,
+    )  # with msgspec, which a command that is only started does not need
+
     try:
-        told = json.loads(_read_plain_file(case / _MARKER))
+        told = json.loads(read_bounded(case / _MARKER, _MOST_MARKER_BYTES, follow=False))
     except (OSError, ValueError, RecursionError) as error:
         raise BadCase(f"{case} is not a case: {error}", hint=f"ls {case}") from error
     types = {"schema": str, "complete": bool, "supervisor_pid": int}
@@ -140,16 +143,6 @@ def _read_marker(case: Path) -> dict[str, Any]:
     if told["schema"] != _SCHEMA:
         raise BadCase(f"{case} is of another version: {told['schema']}", hint=f"ls {case}")
     return told
-
-
-def _read_plain_file(path: Path) -> bytes:
-    """Never waits for a writer, as opening a FIFO does, and follows no link."""
-    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(file, "rb") as opened:  # noqa: PTH123 (it is open)
-        about = os.fstat(file)
-        if not stat.S_ISREG(about.st_mode) or about.st_size > _MOST_MARKER_BYTES:
-            raise ValueError(f"{path.name} is no file of that kind")
-        return opened.read(_MOST_MARKER_BYTES)
 
 
 def remove_case(case: Path) -> None:

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from harness.evidence.answers import decode_json
+
 _Fact = TypeVar("_Fact")
 _MARK = "\ufdd0"  # never in text that is exchanged (Unicode 23.7)
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -44,8 +46,8 @@ def encode_document(document: Any) -> bytes:
 
 
 def decode_document(data: bytes, kind: type[_Fact]) -> _Fact:
-    """msgspec's errors."""
-    return msgspec.json.decode(unescape(data), type=kind)
+    """Unreadable: it is none."""
+    return decode_json(unescape(data), kind)
 
 
 def unescape(data: bytes) -> bytes:

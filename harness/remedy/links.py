@@ -27,7 +27,8 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from harness.errors import HarnessError
+from harness.errors import HarnessError, Unreadable
+from harness.evidence.answers import decode_json, read_bounded
 
 JOURNAL = "harness-openmp-fix.json"
 ORIGINAL = ".harness-original~"  # with a ~ at its end it is no library for anybody who looks for them
@@ -77,10 +78,10 @@ def read_journal(prefix: Path) -> Journal:
     """Empty when there is none."""
     path = prefix / JOURNAL
     try:
-        journal = msgspec.json.decode(path.read_bytes(), type=Journal)
+        journal = decode_json(read_bounded(path), Journal)
     except FileNotFoundError:
         return Journal()
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, Unreadable) as error:
         raise HarnessError(
             f"cannot read the journal {path}: {error}", hint=f"the originals are beside the links, *{ORIGINAL}"
         ) from None

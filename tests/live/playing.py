@@ -24,7 +24,8 @@ print("".join(token + " " + fact + "\\n" for fact in [*facts, "end"]), end="", f
 for line in sys.stdin.buffer:
     asked = re.search(rb'"call":"look","id":(\\d+)', line)
     if asked:
-        look = open("{folder}/" + host + ".json").read()
+        look = open("{folder}/" + host + ".json", errors="surrogateescape").read()
+        sys.stdout.reconfigure(errors="surrogateescape")
         print(token + ' {{"id":' + asked[1].decode() + ',"kind":"done","body":' + look + "}}", flush=True)
 """
 

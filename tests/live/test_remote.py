@@ -479,3 +479,27 @@ def test_thirty_two_hosts_are_one_tree(tmp_path: Path) -> None:
         "29 ranks wait in all_reduce at sync (train.py:40); rank 12 on gpu12 is in refill (train.py:88), busy" in text
     )
     assert "29 × rank 0-11,13-29 on 29 hosts" in text and "1 × gpu12[rank 12]" in text and "host dead1: " in text
+
+
+def test_a_host_that_sends_what_is_no_look_is_a_row(tmp_path: Path) -> None:
+    environment = play_hosts(tmp_path, range(8), odd=0)
+    good = (tmp_path / "gpu00.json").read_text()
+    hostile = {
+        "gpu01": good.replace('"targets":[100]', '"targets":[]'),
+        "gpu02": "[" * 200_000,
+        "gpu03": good.replace('"samples":4', f'"samples":{"9" * 5000}'),
+        "gpu04": good.replace('"MainThread"', '"\udcff"'),
+        "gpu05": '{"harness":"0"}',
+        "gpu06": good.replace('"counters":[]', '"counters":[{"kind":"io","name":"x","times_s":[],"values":[]}]'),
+    }
+    for name, look in hostile.items():
+        (tmp_path / f"{name}.json").write_bytes(look.encode(errors="surrogateescape"))
+    listed = tmp_path / "hosts"
+    listed.write_text("".join(f"gpu{n:02}:{100 + n % 4}\n" for n in range(8)))
+    line = [sys.executable, "-m", "harness", "attach", "--hosts", listed, "--for", "1", "--json"]
+    ended = bare(*line, env=environment)
+    group = json.loads(ended.stdout)
+    assert [target["target"]["host"] for target in group["targets"]] == ["gpu00", "gpu07"], ended.stderr
+    gaps = {gap["what"]: gap["why"] for gap in group["gaps"]}
+    assert gaps.keys() == {f"host {name}" for name in hostile}
+    assert all("what is no answer" in why for why in gaps.values()), gaps

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -45,6 +44,7 @@ from harness.capture.tree import read_exit
 from harness.evidence.alive import Counter, LivingProcess, ThreadState
 from harness.evidence.crash import Image
 from harness.evidence.gap import Gap
+from harness.evidence.model import name_signal
 from harness.evidence.openmp import Census
 from harness.evidence.tasks import Tasks
 from harness.evidence.unflushed import Unflushed
@@ -302,4 +302,4 @@ def _describe_status(status: int | None) -> str:
     if status is None:
         return "its status is not visible to us"
     code = os.waitstatus_to_exitcode(status)
-    return f"exit status {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
+    return f"exit status {code}" if code >= 0 else f"killed by {name_signal(-code)}"

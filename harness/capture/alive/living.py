@@ -24,6 +24,7 @@ from harness.capture.openmp.variables import read_variables
 from harness.capture.own_stacks import tell_gil
 from harness.capture.snapshot import find_python
 from harness.capture.tree import list_new_processes, read_argv
+from harness.errors import Unreadable
 from harness.evidence.alive import Output, ThreadState
 from harness.evidence.crash import Image
 
@@ -33,6 +34,10 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _KERNEL_THREAD = 0x200000  # PF_KTHREAD in linux/sched.h
 _PATIENCE_S = 1.0
 _BLINK_S = 0.05
+_STATES = "RSDTtZXI"  # of a thread that is none of the kernel's own
+_STATES = "RSDTtZXI"  # of what is no thread of the kernel's own
+# Up to its pages: the state and 21 numbers, none so long that it would have more than 64 bits when it is in bytes.
+_STAT = re.compile(r" ?([A-Za-z])(?: -?[0-9]{1,18}){20} [0-9]{1,14}\b")
 _LIBC = re.compile(r"/libc[.-][^/]*$")
 _TERMINAL = re.compile(r"/dev/(pts/|tty|console)")
 _SPAWNED = re.compile(r"from multiprocessing\.\w+ import|--multiprocessing-fork|torch/?.*_inductor.compile_worker")
@@ -103,17 +108,22 @@ def is_running(pid: int, tid: int) -> bool:
 
 
 def parse_stat(text: str) -> Stat:
+    """Unreadable: it is no such line, or not whole."""
     name, _, rest = text.partition("(")[2].rpartition(")")
-    words = rest.split()
+    found = _STAT.match(rest)
+    if found is None:
+        raise Unreadable("it is no line of /proc/PID/stat")
+    state, words = found[1] if found[1] in _STATES else "S", found[0].split()
+    user, kernel = int(words[11]), int(words[12])
     return Stat(
         name=name,
-        state=cast(ThreadState, words[0]),
+        state=cast(ThreadState, state),
         ppid=int(words[1]),
         flags=int(words[6]),
         children_faults=int(words[8]),
         major_faults=int(words[9]),
-        cpu_s=(int(words[11]) + int(words[12])) * _TICK_S,
-        kernel_s=int(words[12]) * _TICK_S,
+        cpu_s=(user + kernel) * _TICK_S,
+        kernel_s=kernel * _TICK_S,
         threads=int(words[17]),
         started_s=int(words[19]) * _TICK_S,
         rss_bytes=int(words[21]) * _PAGE_BYTES,

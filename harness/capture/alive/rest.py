@@ -16,6 +16,7 @@ from typing import Optional
 
 from harness.capture.alive.interrupts import has_usual_interrupt
 from harness.evidence.alive import Rest, Wait
+from harness.evidence.model import name_signal
 
 _PROC = Path("/proc")
 _MOST_THREADS = 512
@@ -87,11 +88,4 @@ def list_handled(pid: int, proc: Path = _PROC) -> tuple[str, ...] | None:
     except (OSError, ValueError, IndexError):
         return None
     handled = (n for n in range(1, 65) if caught >> (n - 1) & 1 and n not in _LEAVES_ALONE)
-    return tuple(_name(n) for n in handled if n != signal.SIGINT or not has_usual_interrupt(pid, proc))
-
-
-def _name(signo: int) -> str:
-    try:
-        return signal.Signals(signo).name
-    except ValueError:
-        return f"signal {signo}"
+    return tuple(name_signal(n) for n in handled if n != signal.SIGINT or not has_usual_interrupt(pid, proc))

@@ -13,7 +13,7 @@ import time
 from collections import Counter as Count
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -25,6 +25,7 @@ from harness.capture.alive.thread_idents import find_tids
 from harness.capture.own_stacks import read_own
 from harness.capture.stacks import Said, ask_py_spy, outer_tids
 from harness.evidence.alive import Counter, HotSpot
+from harness.evidence.answers import decode_json
 from harness.evidence.crash import CrashFrame, ToolRun
 
 _MOST_FAILURES = 2
@@ -172,8 +173,8 @@ class Spy:
         try:
             if said.error is not None:
                 raise ValueError(said.error)
-            return name_threads(self.pid, msgspec.json.decode(said.output, type=tuple[Thread, ...]))
-        except (OSError, ValueError) as error:  # msgspec's are of this kind too
+            return name_threads(self.pid, decode_json(said.output, tuple[Thread, ...]))
+        except (OSError, ValueError) as error:
             self._error = str(error)
             return None
 
@@ -264,13 +265,14 @@ def _find_unnamed(pid: int, idents: Sequence[int | None], count: int, outer: Map
 
 
 def fill_tids(pid: int, output: bytes) -> bytes:
-    """What `py-spy dump --json` printed, with the thread ids that it did not tell."""
-    threads = msgspec.json.decode(output)
-    unnamed = [thread.get("thread_id") for thread in threads if thread.get("os_thread_id") is None]
+    """What `py-spy dump --json` printed, with the thread ids that it did not tell. Unreadable."""
+    threads = decode_json(output, list[Thread])
+    unnamed = [thread.ident for thread in threads if thread.tid is None]
     if not any(unnamed):
         return output
     tids = _find_unnamed(pid, unnamed, len(threads), outer_tids(pid))
-    told = [{**one, "os_thread_id": one.get("os_thread_id") or tids.get(one.get("thread_id"))} for one in threads]
+    plain = decode_json(output, list[dict[str, Any]])
+    told = [{**one, "os_thread_id": of.tid or tids.get(of.ident or 0)} for one, of in zip(plain, threads, strict=True)]
     return json.dumps(told).encode()
 
 

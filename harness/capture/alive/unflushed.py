@@ -13,6 +13,8 @@ from typing import IO, NamedTuple
 import msgspec
 
 from harness.capture.payload import payload
+from harness.errors import Unreadable
+from harness.evidence.answers import decode_json
 from harness.evidence.gap import Gap
 from harness.evidence.unflushed import Unflushed
 
@@ -75,8 +77,8 @@ class Buffers:
             said = out.read()
             if status:
                 return Reading((), Gap(_WHAT, f"exit status {status}: {said.decode(errors='replace').strip()}"))
-            answer = msgspec.json.decode(said, type=_Answer)
-        except (subprocess.TimeoutExpired, msgspec.MsgspecError) as error:
+            answer = decode_json(said, _Answer)
+        except (subprocess.TimeoutExpired, Unreadable) as error:
             return Reading((), Gap(_WHAT, str(error)))
         finally:
             self.close()

@@ -10,13 +10,11 @@ import json
 import os
 import shlex
 import stat
-import struct
 import zipfile
-import zlib
 from pathlib import Path
 from typing import IO
 
-from harness.capture.arrays.directory import BadArchive, find_data, list_overlaps, open_archive
+from harness.capture.arrays.directory import TORN, BadArchive, find_data, list_overlaps, open_archive
 from harness.capture.arrays.header import MAGIC, BadHeader, Header, read_header
 from harness.errors import HarnessError
 from harness.evidence.arrays import Array, ArrayFile, Method
@@ -182,7 +180,7 @@ def _read_member(archive: zipfile.ZipFile, file: IO[bytes], info: zipfile.ZipInf
                 return None, data_at
             member.seek(0)
             header = read_header(member)
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, struct.error) as error:
+    except TORN as error:
         return _unknown(name, info, method, f"damaged: {error}"), data_at
     shortage = _tell_shortage(header, info.file_size - header.bytes)
     offset = data_at + header.bytes if method == "stored" else None

@@ -5,10 +5,14 @@ zipfile does the reading; this asks before it does how large the list of members
 
 from __future__ import annotations
 
+import lzma
 import struct
 import zipfile
+import zlib
 from itertools import pairwise
 from typing import IO
+
+from harness.errors import Unreadable
 
 # A list of members of this size has half a million of them; it is read into memory whole.
 _MOST_DIRECTORY_BYTES = 64 * 1024**2
@@ -17,9 +21,12 @@ _LOCATOR = struct.Struct("<4sLQL")
 _END_64 = struct.Struct("<4sQ2H2L4Q")
 _LOCAL = struct.Struct("<4s5H3L2H")
 _UNSET = 0xFFFFFFFF
+# What zipfile and its decompressors say to members that are damaged, encrypted (RuntimeError), or of a kind unknown
+# to them (NotImplementedError).
+TORN = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, RuntimeError, OSError, ValueError)
 
 
-class BadArchive(ValueError):
+class BadArchive(Unreadable):
     """One sentence on what is wrong with it."""
 
 
@@ -28,9 +35,12 @@ def open_archive(file: IO[bytes], file_bytes: int) -> zipfile.ZipFile:
     if size > _MOST_DIRECTORY_BYTES:
         raise BadArchive(f"its list of members alone is {size:,} bytes long: no .npz looks like that")
     try:
-        return zipfile.ZipFile(file)
-    except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error, EOFError, OSError) as error:
+        archive = zipfile.ZipFile(file)
+    except TORN as error:
         raise BadArchive(f"its list of members is damaged ({error})") from error
+    if not all(info.filename for info in archive.infolist()):
+        raise BadArchive("its list has a member without a name")
+    return archive
 
 
 def _directory_bytes(file: IO[bytes], file_bytes: int) -> int:

@@ -11,6 +11,8 @@ import re
 import struct
 from typing import IO, Any, NamedTuple
 
+from harness.errors import Unreadable
+
 MAGIC = b"\x93NUMPY"
 # numpy itself refuses more than 10,000 unless the file is trusted; a header is parsed as a Python literal.
 _MOST_HEADER_BYTES = 65536
@@ -28,7 +30,7 @@ _LETTERS = {
 _PYTHON_2_LONG = re.compile(r"(?<=\d)L\b")
 
 
-class BadHeader(ValueError):
+class BadHeader(Unreadable):
     """One sentence on what is wrong with it."""
 
 

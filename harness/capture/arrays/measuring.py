@@ -12,7 +12,8 @@ import msgspec
 
 from harness.capture.openmp.installed import ask_interpreter
 from harness.capture.payload import payload
-from harness.errors import HarnessError
+from harness.errors import HarnessError, Unreadable
+from harness.evidence.answers import decode_json
 from harness.evidence.arrays import Array, ArrayFile, Measured, Room
 
 # An array is tried when it needs no more than this share of what can be had.
@@ -74,8 +75,8 @@ def _ask(python: str, words: list[str], deadline_s: float) -> _Answer:
     except (OSError, subprocess.SubprocessError) as error:
         raise HarnessError(f"{python} could not be asked: {error}.", hint=f"{python} --version") from error
     try:
-        answer = msgspec.json.decode(child.stdout, type=_Answer)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        answer = decode_json(child.stdout, _Answer)
+    except Unreadable as error:
         last = (child.stderr.decode(errors="replace").strip().splitlines() or [f"status {child.returncode}"])[-1]
         raise HarnessError(f"The child that loads the arrays gave no answer: {last}", hint="harness doctor") from error
     if answer.error:

@@ -6,9 +6,9 @@ Signal, registers, mappings and images by our own reader; stacks by pystack, els
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import msgspec
 from msgspec import structs
 
 from harness import native
@@ -24,6 +24,7 @@ from harness.capture.openmp.sighting import look_at_memory
 from harness.capture.pystack_engine import print_answer, read_core_threads
 from harness.capture.snapshot import Snapshot, complete, find_python, stack_gaps
 from harness.capture.stacks import Said, fork_tool
+from harness.errors import Unreadable
 from harness.evidence.crash import Crash, CrashThread, Image, Step, ToolRun
 from harness.evidence.gap import Gap
 
@@ -146,17 +147,19 @@ def _ask_pystack(
     begun = time.monotonic()
     said = fork_tool(lambda: print_answer(read_core_threads(str(core.path), executable, mode)), _DEADLINE_S)
     name = "pystack native-all core" if mode == "ALL" else "pystack native core"
-    threads, error = _read(said, places, name, core.crashed.tid)
+    threads, error = _read(said, places, name, core.crashed.tid, read_engine)
     tools.append(ToolRun(name, round(time.monotonic() - begun, 4), error, said.pid))
     return threads, said.overdue
 
 
-def _read(said: Said, places: Places, name: str, tid: int) -> tuple[tuple[CrashThread, ...], str | None]:
+def _read(
+    said: Said, places: Places, name: str, tid: int, read: Callable[..., Iterator[tuple[CrashThread, str | None]]]
+) -> tuple[tuple[CrashThread, ...], str | None]:
     if said.error is not None:
         return (), said.error
     try:
-        told = list(read_engine(said.output, places, name))
-    except msgspec.MsgspecError as error:
+        told = list(read(said.output, places, name))
+    except Unreadable as error:
         return (), f"its answer cannot be read: {error}"
     notes = "; ".join(note for _, note in told if note)
     return tuple(_finish(thread, tid) for thread, _ in told), notes or None
@@ -170,8 +173,8 @@ def _finish(thread: CrashThread, tid: int) -> CrashThread:
 def _ask_gdb(core: CoreFile, executable: str, places: Places, tools: list[ToolRun]) -> tuple[CrashThread, ...]:
     begun = time.monotonic()
     said = ask_gdb([executable, str(core.path)], _DEADLINE_S)
-    threads = tuple(_finish(thread, core.crashed.tid) for thread, _ in read_gdb(said.output, places, "gdb core"))
+    threads, error = _read(said, places, "gdb core", core.crashed.tid, read_gdb)
     has_frames = any(thread.frames for thread in threads if thread.crashed)
-    error = said.error or (None if has_frames else "no frames")
+    error = error or (None if has_frames else "no frames")
     tools.append(ToolRun("gdb core", round(time.monotonic() - begun, 4), error, said.pid))
     return threads if has_frames else ()

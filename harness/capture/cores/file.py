@@ -15,6 +15,7 @@ from typing import NamedTuple
 from harness.capture.files.content import Content, open_content
 from harness.capture.files.elf import MACHINES, Elf, Segment
 from harness.capture.files.images import Row
+from harness.errors import Unreadable
 
 _ET_CORE, _PT_LOAD, _PT_NOTE = 4, 1, 4
 _NT_PRSTATUS, _NT_PRPSINFO, _NT_AUXV, _NT_FILE, _NT_SIGINFO = 1, 3, 6, 0x46494C45, 0x53494749
@@ -57,7 +58,7 @@ _PC = {"x86_64": "rip", "aarch64": "pc"}
 _SP = {"x86_64": "rsp", "aarch64": "sp"}
 
 
-class BadCore(ValueError):
+class BadCore(Unreadable):
     """One sentence on what is wrong with the file."""
 
 

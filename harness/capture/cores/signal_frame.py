@@ -101,5 +101,5 @@ def _deduce(core: CoreFile, signo: int, registers: dict[str, int]) -> SigInfo | 
         return SigInfo(signo, _ADRERR_OR_ACCERR if refused else _MAPERR, registers["cr2"], 0)
     if trap == _PROTECTION or signo == signal.SIGTRAP:
         return SigInfo(signo, _SI_KERNEL, 0, 0)
-    code = {signal.SIGFPE: _FPE_INTDIV, signal.SIGILL: _ILL_ILLOPN}.get(signal.Signals(signo))
+    code = {int(signal.SIGFPE): _FPE_INTDIV, int(signal.SIGILL): _ILL_ILLOPN}.get(signo)
     return SigInfo(signo, code, registers["rip"], 0) if code is not None else core.siginfo

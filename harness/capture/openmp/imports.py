@@ -34,6 +34,7 @@ from harness.capture.payload import payload
 from harness.errors import HarnessError
 from harness.evidence.crash import Image
 from harness.evidence.gap import Gap
+from harness.evidence.model import name_signal
 from harness.evidence.openmp import Census, Runtime, Step
 from harness.native import LIBRARY
 
@@ -235,7 +236,7 @@ def read_listing(seen: dict[str, Any]) -> Sighting:
 
 
 def _describe(status: int) -> str:
-    return signal.Signals(-status).name if status < 0 else f"exit status {status}"
+    return name_signal(-status) if status < 0 else f"exit status {status}"
 
 
 def _find_words(output: bytes) -> str | None:

@@ -7,7 +7,6 @@ nothing but a probe in the interpreter itself; no .pth file and no sitecustomize
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -16,7 +15,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-import msgspec
 from msgspec import Struct
 
 from harness.capture.files.owners import (
@@ -32,7 +30,8 @@ from harness.capture.files.owners import (
 )
 from harness.capture.openmp.remembered import Memory, ReadFolder, identity_of
 from harness.capture.payload import payload
-from harness.errors import HarnessError
+from harness.errors import HarnessError, Unreadable
+from harness.evidence.answers import decode_json, read_bounded
 from harness.evidence.gap import Gap
 
 _NATIVE = re.compile(r"\.(so|dylib|pyd|dll)(\.[\w.+-]+)*$")
@@ -79,10 +78,10 @@ def ask_interpreter(python: str) -> Interpreter:
         answer = subprocess.run(
             command, capture_output=True, timeout=_DEADLINE_S, check=False, stdin=subprocess.DEVNULL
         )
-        return msgspec.json.decode(answer.stdout, type=Interpreter)
+        return decode_json(answer.stdout, Interpreter)
     except (OSError, subprocess.SubprocessError) as error:
         raise HarnessError(f"{python} could not be asked: {error}.", hint=f"{python} --version") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except Unreadable as error:
         last = (answer.stderr.decode(errors="replace").strip().splitlines() or ["it gave no answer"])[-1]
         raise HarnessError(f"{python} is not a Python 3 that works: {last}", hint=f"{python} --version") from error
 
@@ -215,12 +214,21 @@ def _scan(path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(sorted(files)), tuple(sorted(folders))
 
 
+class _Directory(Struct, frozen=True):
+    editable: bool = False
+
+
+class _DirectUrl(Struct, frozen=True):
+    url: str
+    dir_info: _Directory = _Directory()
+
+
 def _editable_source(dist_info: Path) -> str | None:
     """PEP 610; null: a plain installation."""
-    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-        said = json.loads((dist_info / "direct_url.json").read_bytes())
-        if said["dir_info"]["editable"]:
-            folder = os.path.realpath(unquote(urlsplit(said["url"]).path))
+    with contextlib.suppress(OSError, ValueError):
+        said = decode_json(read_bounded(dist_info / "direct_url.json"), _DirectUrl)
+        if said.dir_info.editable:
+            folder = os.path.realpath(unquote(urlsplit(said.url).path))
             return folder if Path(folder).is_dir() else None
     return None
 

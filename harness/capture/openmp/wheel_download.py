@@ -21,7 +21,8 @@ from typing import NamedTuple
 
 from harness.capture.openmp.platform_tags import Target, list_tags, marker_environment
 from harness.capture.openmp.requirements import read_requirements
-from harness.errors import HarnessError
+from harness.errors import HarnessError, Unreadable
+from harness.evidence.answers import decode_json
 from harness.evidence.gap import Gap
 
 _DEADLINE_S = 1800  # a build of torch for CUDA has 900 MB
@@ -89,7 +90,10 @@ def _drop_other_platforms(lines: list[str], target: Target, python: str) -> list
         raise HarnessError(f"cannot run pip: {error}", hint=f"{python} -m pip --version") from None
     if done.returncode:
         raise _pip_failed("the requirements cannot be read", done.stderr, python)
-    return [line for line, applies in json.loads(done.stdout) if applies]
+    try:
+        return [line for line, applies in decode_json(done.stdout.encode(), list[tuple[str, bool]]) if applies]
+    except Unreadable as error:
+        raise HarnessError(f"cannot use pip: {error}", hint=f"{python} -m pip --version") from error
 
 
 # --- the cache, and pip -----------------------------------------------------------------------------------------------

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import posixpath
 import re
-import struct
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from harness.capture.arrays.directory import TORN
 from harness.capture.files.binaries import Binary, is_native, read_binaries
 from harness.capture.files.linking import Linker
 from harness.errors import HarnessError, UsageError
@@ -34,7 +33,6 @@ _FILE_NAME = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)(?:-\d[^-]*)?-(?P<ta
 _REQUIRES = re.compile(r"^Requires-Dist: *([A-Za-z0-9._-]+)[^;\n]*$", re.M)
 _ACCELERATE = re.compile(r"/(Accelerate|vecLib)\.framework/")
 _NOT_LOADED = (".dbg", ".debug", ".o")  # native, but nobody loads them
-_TORN = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError, OSError, ValueError)
 
 
 class _Wheel(NamedTuple):
@@ -158,7 +156,7 @@ def _open_wheel(path: Path) -> _Wheel:
     try:
         with zipfile.ZipFile(path) as archive:
             metadata = _read_metadata(archive)
-    except _TORN as error:
+    except TORN as error:
         raise HarnessError(f"{path} is not a wheel: {error}", hint="download it again") from None
     name = re.search(r"^Name: *(\S+)", metadata, re.M)
     return _Wheel(
@@ -245,7 +243,7 @@ def _read_members(wheel: _Wheel, platform: str, python: str, reading: _Reading) 
                     image = _image_name(place, platform, python)
                     binary = _for_machine(_read_member(archive, info), machine)
                     reading.natives[place] = _Native(wheel, place, image, binary)
-            except _TORN as error:
+            except TORN as error:
                 reading.gaps.append(Gap(what, f"cannot be read: {error}"))
 
 

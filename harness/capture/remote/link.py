@@ -12,6 +12,7 @@ import select
 import shlex
 import subprocess
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import IO, Any, NamedTuple
 
@@ -79,7 +80,7 @@ class Link:
         self._words: bytes = b""
         self._received = 0
         self._buffer = bytearray()
-        self._lines: list[bytes] = []
+        self._lines: deque[bytes] = deque()
         self.beat: Callable[[], bytes] | None = None
         self._beaten = time.monotonic()
         try:
@@ -116,7 +117,7 @@ class Link:
         """The next line that starts with `wanted`; others are noise, kept to be told."""
         while True:
             while self._lines:
-                line = self._lines.pop(0)
+                line = self._lines.popleft()
                 if line.startswith(wanted):
                     return line
                 self._note_noise(line)
@@ -137,8 +138,8 @@ class Link:
         ready = select.select(self._open, [self._stdin] if writing else [], [], wait_s)
         for pipe in ready[0]:
             self._read(pipe)
-        if not any(ready) and time.monotonic() >= deadline:
-            raise TimeoutError
+        if not (writing and ready[1]) and not self._lines and time.monotonic() >= deadline:
+            raise TimeoutError  # whatever has come meanwhile is no whole line
         if self._stdout not in self._open and not self._lines:
             raise self._describe_end()
         return ready

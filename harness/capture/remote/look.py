@@ -51,9 +51,9 @@ def take_remote_look(
     if session.is_mac:
         from harness.capture.remote.macos import take_sample_look
 
-        return take_sample_look(session, pids, for_s)
+        return session.check(take_sample_look(session, pids, for_s))
     if not session.takes_agent:
-        return take_shell_look(session, pids, for_s)
+        return session.check(take_shell_look(session, pids, for_s))
     parts: list[Look] = []
 
     def keep(look: Look) -> None:

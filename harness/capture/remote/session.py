@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import secrets
 import shlex
-import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -20,14 +19,17 @@ from harness.capture.remote.distrust import is_ours, quote_advice
 from harness.capture.remote.link import Link, LinkBroken, Reach, build_command
 from harness.capture.remote.place import Host
 from harness.capture.remote.tool import Tool
-from harness.errors import HarnessError
+from harness.errors import HarnessError, Unreadable
+from harness.evidence.alive import Look, check_look
+from harness.evidence.answers import find_number
 from harness.evidence.gap import Gap
-from harness.evidence.undecoded import unescape
+from harness.evidence.undecoded import decode_document
 
 _Fact = TypeVar("_Fact")
 _OLDEST = 309
 _SEND_S = 60.0
-_MOST_SHELL_BYTES = 64 << 20
+_MOST_SHELL_BYTES, _MOST_SHELL_LINES = 64 << 20, 1 << 19
+_MOST_FACTS = 10_000
 # One line, and no single quote: it is an argument of sh. Anything that could read the answer's beginning has no stdin.
 # On a Mac no Python is looked for: without developer tools its python3 opens a window that offers to install them.
 # `ok` is trust.py in shell: it leaves in $r the path without links, if nobody but root and us can write there.
@@ -51,16 +53,6 @@ _ASK = (
     'q=$(command -v py-spy 2>/dev/null) && ok "$q" && echo "$t spy $r"; '
     'echo "$t end"; while IFS= read -r l; do eval "$l"; done'
 )
-_DECODERS: dict[Any, Any] = {}
-_ONE_AT_A_TIME = threading.Lock()
-
-
-def _find_decoder(answer: type[_Fact]) -> msgspec.json.Decoder[_Fact]:
-    """Made under a lock: two threads that meet a type for the first time crash msgspec (0.22, seen 2026-11)."""
-    with _ONE_AT_A_TIME:
-        if answer not in _DECODERS:
-            _DECODERS[answer] = msgspec.json.Decoder(answer)
-        return _DECODERS[answer]  # type: ignore[no-any-return]
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -132,13 +124,15 @@ class Session:
         told: dict[str, str] = {}
         pythons: list[tuple[int, str]] = []
         pids: list[int] = []
-        while (line := self._read(deadline)) != "end":
+        for _ in range(_MOST_FACTS):
+            if (line := self._read(deadline)) == "end":
+                break
             key, _, value = line.partition(" ")
             if key == "python":
                 version, _, path = value.partition(" ")
-                pythons.append((int(version) if version.isdigit() else 0, path))
-            elif key == "pid" and value.isdigit():
-                pids.append(int(value))
+                pythons.append((find_number(version) or 0, path))
+            elif key == "pid" and (pid := find_number(value)) is not None:
+                pids.append(pid)
             elif len(value) <= 256:
                 told[key] = value
         self.round_trips += 1
@@ -208,7 +202,7 @@ class Session:
         while (answer := self._read(deadline)) != "end":
             told.append(answer)
             size += len(answer)
-            if size > _MOST_SHELL_BYTES:
+            if size > _MOST_SHELL_BYTES or len(told) > _MOST_SHELL_LINES:
                 raise LinkBroken(f"{self.name} sends more than anybody could want.", hint="harness ps")
         self.round_trips += 1
         return told
@@ -304,6 +298,20 @@ class Session:
 
     def _decode(self, data: bytes | msgspec.Raw, answer: type[_Fact]) -> _Fact:
         try:
-            return quote_advice(_find_decoder(answer).decode(unescape(bytes(data))), self.name)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise LinkBroken(f"{self.name} has sent what is no answer: {error}", hint="harness ps") from error
+            fact = quote_advice(decode_document(bytes(data), answer), self.name)
+        except Unreadable as error:
+            raise self._tell_unreadable(error) from error
+        if isinstance(fact, Look):
+            self.check(fact)
+        return fact
+
+    def check(self, look: Look) -> Look:
+        """Before anybody who judges has to rely on it."""
+        try:
+            check_look(look)
+        except Unreadable as error:
+            raise self._tell_unreadable(error) from error
+        return look
+
+    def _tell_unreadable(self, error: Unreadable) -> LinkBroken:
+        return LinkBroken(f"{self.name} has sent what is no answer: {error}", hint="harness ps")

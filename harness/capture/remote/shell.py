@@ -5,6 +5,8 @@ Everything from /proc by cat and readlink; nothing is sent there and nothing sto
 
 from __future__ import annotations
 
+import contextlib
+import re
 import time
 from collections.abc import Iterator, Sequence
 
@@ -12,11 +14,13 @@ from harness import __version__
 from harness.capture.alive.living import Stat, parse_stat
 from harness.capture.alive.syscalls import CALLS
 from harness.capture.remote.session import Session
-from harness.errors import HarnessError
+from harness.errors import HarnessError, Unreadable
 from harness.evidence.alive import Counter, LivingProcess, LivingThread, Look, Output, Wait
+from harness.evidence.answers import find_number
 from harness.evidence.gap import Gap
 
 _BESIDES_S = 30.0
+_UPTIME = re.compile(r"[0-9]{1,12}\.[0-9]{1,9}")
 _KINDS = {"pipe:": "pipe", "socket:": "socket", "/dev/null": "null", "/dev/pts/": "tty", "/dev/tty": "tty"}
 # Samples a second apart; "p FILE" is followed by what is in it, a line each. The last also says what is waited for.
 _SCRIPT = (
@@ -37,9 +41,10 @@ def take_shell_look(session: Session, pids: Sequence[int], for_s: float) -> Look
     session.check_system()
     machine = session.facts.machine
     begun = time.monotonic()
-    script = _SCRIPT.format(samples=max(2, round(for_s) + 1), pids=" ".join(map(str, pids)))
-    told = _Told(session.run_shell(script, begun + for_s + _BESIDES_S))
-    processes = tuple(_describe(told, pid, session) for pid in pids if told.stats(pid, pid))
+    samples = max(2, round(for_s) + 1)
+    script = _SCRIPT.format(samples=samples, pids=" ".join(map(str, pids)))
+    told = ShellLook(session.run_shell(script, begun + for_s + _BESIDES_S), samples)
+    processes = told.describe(pids, machine)
     if not processes:
         raise HarnessError(f"There is no process {pids[0]}.", hint="harness ps")
     return Look(
@@ -61,21 +66,22 @@ def _list_gaps(session: Session) -> tuple[Gap, ...]:
     return (Gap("stacks, locks, output not flushed, OpenMP", why, fix),)
 
 
-class _Told:
-    """What the shell has printed, by file."""
+class ShellLook:
+    """What the shell has printed, by file and sample. Reading it takes time for its lines, not for numbers in them."""
 
-    def __init__(self, lines: Sequence[str]) -> None:
+    def __init__(self, lines: Sequence[str], most_samples: int) -> None:
+        """`most_samples`: how many were asked for."""
         self.samples = 0
-        self._files: dict[tuple[str, int], list[str]] = {}
+        self._files: dict[str, dict[int, list[str]]] = {}
         self._facts: dict[str, str] = {}
         current: list[str] = []
         for line in lines:
             kind, _, rest = line.partition(" ")
             if kind == "p":
                 number, _, path = rest.partition(" ")
-                at = int(number) if number.isdigit() else 0
+                at = min(find_number(number) or 0, most_samples)
                 self.samples = max(self.samples, at)
-                current = self._files.setdefault((path, at), [])
+                current = self._files.setdefault(path, {}).setdefault(at, [])
             elif kind == "l":
                 current.append(rest)
             elif kind in ("f", "c", "e", "b"):
@@ -87,45 +93,45 @@ class _Told:
 
     @property
     def uptime_s(self) -> float:
-        try:
-            return float(self.fact("b 0").split()[0])
-        except (ValueError, IndexError):
-            return 0.0
+        return float((_UPTIME.match(self.fact("b 0")) or "0")[0])
 
     def fact(self, name: str) -> str:
         return self._facts.get(name, "")
 
     def tids(self, pid: int) -> list[int]:
         prefix = f"/proc/{pid}/task/"
-        found = {path[len(prefix) :].partition("/")[0] for path, _ in self._files if path.startswith(prefix)}
-        return sorted(int(tid) for tid in found if tid.isdigit())
+        found = {path[len(prefix) :].partition("/")[0] for path in self._files if path.startswith(prefix)}
+        return sorted({tid for tid in map(find_number, found) if tid})
 
     def stats(self, pid: int, tid: int | None = None) -> list[Stat]:
         path = f"/proc/{pid}/task/{tid}/stat" if tid else f"/proc/{pid}/stat"
-        texts = ["\n".join(self._files.get((path, at), ())) for at in range(self.samples)]
-        return list(_parse(texts))
+        return list(_parse(["\n".join(lines) for at, lines in self._of(path) if at < self.samples]))
 
     def last(self, path: str) -> list[str]:
-        return self._files.get((path, self.samples), [])
+        return self._files.get(path, {}).get(self.samples, [])
+
+    def _of(self, path: str) -> list[tuple[int, list[str]]]:
+        return sorted(self._files.get(path, {}).items())
 
     def written(self, pid: int) -> list[tuple[float, int]]:
         seen = []
-        for at in range(self.samples):
-            words = " ".join(self._files.get((f"/proc/{pid}/io", at), ())).split()
-            if len(words) > 3 and words[3].isdigit():
-                seen.append((float(at), int(words[3])))
+        for at, lines in self._of(f"/proc/{pid}/io"):
+            words = " ".join(lines).split()
+            if at < self.samples and len(words) > 3 and (written := find_number(words[3])) is not None:
+                seen.append((float(at), written))
         return seen
+
+    def describe(self, pids: Sequence[int], machine: str) -> tuple[LivingProcess, ...]:
+        return tuple(_describe(self, pid, machine) for pid in pids if self.stats(pid) and self.stats(pid, pid))
 
 
 def _parse(texts: Sequence[str]) -> Iterator[Stat]:
     for text in texts:
-        try:
+        with contextlib.suppress(Unreadable):  # it has ended, or the line is no such line
             yield parse_stat(text)
-        except (ValueError, IndexError):
-            continue  # it has ended, or the line is no such line
 
 
-def _describe(told: _Told, pid: int, session: Session) -> LivingProcess:
+def _describe(told: ShellLook, pid: int, machine: str) -> LivingProcess:
     first, last = told.stats(pid)[0], told.stats(pid)[-1]
     exe, seen = told.fact(f"e {pid}"), told.written(pid)
     counter = Counter("io", "bytes written", tuple(at for at, _ in seen), tuple(value for _, value in seen))
@@ -141,13 +147,13 @@ def _describe(told: _Told, pid: int, session: Session) -> LivingProcess:
         rss_bytes=last.rss_bytes,
         major_faults=max(0, last.major_faults - first.major_faults),
         kernel_s=round(max(0.0, last.kernel_s - first.kernel_s), 3),
-        threads=tuple(_describe_thread(told, pid, tid, session) for tid in told.tids(pid) if told.stats(pid, tid)),
+        threads=tuple(_describe_thread(told, pid, tid, machine) for tid in told.tids(pid) if told.stats(pid, tid)),
         counters=(counter,) if seen else (),
         outputs=tuple(_describe_output(fd, told.fact(f"f {pid} {fd}")) for fd in range(3)),
     )
 
 
-def _describe_thread(told: _Told, pid: int, tid: int, session: Session) -> LivingThread:
+def _describe_thread(told: ShellLook, pid: int, tid: int, machine: str) -> LivingThread:
     stats = told.stats(pid, tid)
     cpu_s = stats[-1].cpu_s - stats[0].cpu_s
     return LivingThread(
@@ -157,16 +163,16 @@ def _describe_thread(told: _Told, pid: int, tid: int, session: Session) -> Livin
         cpu_s=round(max(0.0, cpu_s), 3),
         stack=(),
         changed=cpu_s > 0,
-        wait=_describe_wait(told, f"/proc/{pid}/task/{tid}", session.facts.machine),
+        wait=_describe_wait(told, f"/proc/{pid}/task/{tid}", machine),
     )
 
 
-def _describe_wait(told: _Told, task: str, machine: str) -> Wait | None:
+def _describe_wait(told: ShellLook, task: str, machine: str) -> Wait | None:
     wchan = "".join(told.last(f"{task}/wchan")).strip()
     words = " ".join(told.last(f"{task}/syscall")).split()
     if words[:1] == ["running"] or (not words and wchan in ("", "0")):
         return None
-    known = CALLS.get(machine, {}).get(int(words[0])) if words and words[0].isdigit() else None
+    known = CALLS.get(machine, {}).get(find_number(words[0]) or -1) if words else None
     return Wait(known[0] if known else None, tuple(words[1:7]), wchan=wchan if wchan not in ("", "0") else None)
 
 

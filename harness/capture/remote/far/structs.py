@@ -99,8 +99,16 @@ def decode(data: bytes, type: Any = None) -> Any:
     try:
         plain = _json.loads(data)
         return _find_converter(type)(plain)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise DecodeError(f"{error.__class__.__name__}: {error}") from error
+
+
+class Decoder:
+    def __init__(self, type: Any) -> None:
+        self._type = type
+
+    def decode(self, data: bytes) -> Any:
+        return decode(data, self._type)
 
 
 def _same(value: Any) -> Any:
@@ -164,6 +172,6 @@ def _make_module(name: str, **members: Any) -> types.ModuleType:
 
 
 if __name__ == "msgspec":
-    json = _make_module("json", encode=encode, decode=decode)
+    json = _make_module("json", encode=encode, decode=decode, Decoder=Decoder)
     structs = _make_module("structs", replace=_replace)
     msgpack = _make_module("msgpack", encode=lambda value: b"", decode=lambda data, type: decode(b"", type))

@@ -1,0 +1,148 @@
+"""Answers of others that are forged, torn, or larger than anybody needs: each is refused with one sentence."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness.capture.alive.living import parse_stat
+from harness.capture.arrays.archive import read_array_file
+from harness.capture.frames import Places, read_engine, read_spy, read_walk
+from harness.capture.gdb_stacks import read_gdb
+from harness.capture.macos_memory import parse_jetsam, parse_memorystatus
+from harness.capture.remote.hosts import ask_all
+from harness.capture.remote.place import Host
+from harness.capture.remote.shell import ShellLook
+from harness.errors import HarnessError, Unreadable
+from harness.evidence.answers import decode_json, find_number, read_bounded, read_number
+
+NOWHERE = Places(())
+DEEP, MANY = "[" * 200_000, "9" * 5000
+
+
+@pytest.mark.parametrize("read", [read_engine, read_spy, read_walk])
+@pytest.mark.parametrize("answer", [b'[{"frames":[],"thread_name":"\xff"}]', DEEP.encode(), MANY.encode(), b"", b"{"])
+def test_what_is_no_answer_of_a_tool(read: object, answer: bytes) -> None:
+    with pytest.raises(Unreadable):
+        list(read(answer, NOWHERE, "tool"))  # type: ignore[operator]
+
+
+def test_an_address_that_is_none() -> None:
+    with pytest.raises(Unreadable):
+        list(read_spy(b'[{"frames":[{"name":"0xzz","filename":"","line":1,"module":"x"}]}]', NOWHERE, "py-spy"))
+    with pytest.raises(Unreadable):
+        list(read_gdb(b'Thread 1 (LWP 1):\nframe={addr="0xzz",func="f"}', NOWHERE, "gdb"))
+
+
+@pytest.mark.parametrize("answer", [b"", b"no debugging symbols", f"Thread 1 (LWP {MANY}):\n".encode()])
+def test_a_debugger_that_shows_no_thread(answer: bytes) -> None:
+    assert not list(read_gdb(answer, NOWHERE, "gdb"))
+
+
+def test_numbers_are_those_of_64_bits() -> None:
+    assert read_number("18446744073709551615") == (1 << 64) - 1 and read_number("0x7f", 16) == 127
+    for word in ("²", "٣", "", " 1", "-1", "+1", "1_0", MANY, "x", "0x"):
+        assert find_number(word) is None, word
+    assert decode_json(b'{"a": 1}', dict[str, int]) == {"a": 1}
+    for data in (f'{{"a": {"9" * 21}}}', f'{{"a": {MANY}}}', f'{{"a": {DEEP}'):
+        with pytest.raises(Unreadable):
+            decode_json(data.encode(), dict[str, msgspec.Raw] if "[" in data else dict[str, int])
+
+
+def test_a_long_number_in_a_text_is_a_text() -> None:
+    assert decode_json(f'"{MANY}"'.encode(), str) == MANY
+
+
+def test_only_regular_files_of_a_bounded_size_are_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"12345")
+    assert read_bounded(tmp_path / "file", 5) == b"12345"
+    os.mkfifo(tmp_path / "fifo")
+    for path, most in ((tmp_path / "file", 4), (tmp_path / "fifo", 4), (Path("/dev/zero"), 4)):
+        with pytest.raises(Unreadable):
+            read_bounded(path, most)
+    with pytest.raises(OSError):
+        read_bounded(tmp_path / "missing")
+
+
+STAT = "7 (p) S 1 7 7 0 -1 4194560 900 0 5 0 150 50 0 0 20 0 3 0 1000 20000000 256 18446744073709551615"
+
+
+def test_a_shell_that_tells_impossible_numbers() -> None:
+    """Time and memory are those of the lines, whatever the numbers in them."""
+    lines = ["b 0 9.5 9", "p ² /proc/7/stat", f"p {MANY} /proc/7/stat", "p 900000000 /proc/7/stat", f"l {STAT}"]
+    lines += ["p 0 /proc/7/stat", f"l {STAT}", "p 0 /proc/7/task/7/stat", f"l {STAT}", "p 6 /proc/7/io", "l x"]
+    lines += ["p 6 /proc/7/task/7/syscall", f"l {MANY} 0x1"]
+    told = ShellLook(lines, 6)
+    assert told.samples == 6 and len(told.stats(7)) == 1
+    (process,) = told.describe([7, 8], "x86_64")
+    assert process.pid == 7 and [thread.tid for thread in process.threads] == [7]
+    assert ShellLook(["b 0 ²", "b 0"], 6).uptime_s == 0.0
+
+
+@pytest.mark.parametrize("words", [STAT.replace("256", "9" * 15), STAT.replace("150", MANY), STAT[:40], "", "()"])
+def test_what_is_no_line_of_proc(words: str) -> None:
+    with pytest.raises(Unreadable):
+        parse_stat(words)
+
+
+@pytest.mark.parametrize("body", [DEEP, MANY, '{"processes": 5}', '{"processes": [5]}', '{"processes": {}}', ""])
+def test_what_is_no_report_of_jetsam(body: str) -> None:
+    assert not list(parse_jetsam(f'{{"bug_type": "298"}}\n{body}', "x.ips"))
+    assert not list(parse_jetsam(body, "x.ips")) and not list(parse_memorystatus(body))
+
+
+@pytest.mark.parametrize("bit", [0, 5, 6])
+def test_a_member_of_a_kind_that_zipfile_does_not_know_is_named(tmp_path: Path, bit: int) -> None:
+    import numpy as np
+
+    path = tmp_path / "x.npz"
+    np.savez(path, a=np.zeros(3))
+    data = bytearray(path.read_bytes())
+    data[data.find(b"PK\1\2") + 8] |= 1 << bit
+    data[data.find(b"PK\3\4") + 6] |= 1 << bit
+    path.write_bytes(data)
+    (array,) = read_array_file(path).arrays
+    assert array.name == "a" and array.shape is None and array.trouble
+
+
+def test_a_member_without_a_name_is_damage(tmp_path: Path) -> None:
+    import zipfile
+
+    path = tmp_path / "x.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(zipfile.ZipInfo(""), b"x")
+    with pytest.raises(HarnessError, match="without a name"):
+        read_array_file(path)
+
+
+def test_one_host_that_is_late_or_talks_nonsense_is_one_answer() -> None:
+    over = threading.Event()
+
+    def ask(host: Host) -> str:
+        if host.name == "late":
+            over.wait()
+        if host.name == "hostile":
+            raise Unreadable("brackets")
+        return f"{host.name} is well"
+
+    told: list[str | None] = []
+    begun = time.monotonic()
+    hosts = [Host(name) for name in ("late", "one", "hostile", "two")]
+    try:
+        found = ask_all(hosts, ask, lambda host, answer: told.append(host.name), deadline_s=0.5)
+    finally:
+        over.set()
+    assert time.monotonic() - begun >= 0.5 and told[-1] == "late"
+    assert [found[host] for host in hosts if host.name in ("one", "two")] == ["one is well", "two is well"]
+    assert "in time" in str(found[hosts[0]]) and "no answer: brackets" in str(found[hosts[2]])
+    assert all(isinstance(found[host], HarnessError) for host in _named(hosts, "late", "hostile"))
+
+
+def _named(hosts: Iterable[Host], *names: str) -> list[Host]:
+    return [host for host in hosts if host.name in names]
