@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from harness.diagnose.address import describe_fault
 from harness.diagnose.blame import Blame
-from harness.diagnose.damage import list_foreign_code
+from harness.diagnose.damage import find_jump, list_foreign_code
 from harness.diagnose.jit import JIT, list_compilers
-from harness.diagnose.plumbing import is_interpreter
+from harness.diagnose.plumbing import is_interpreter, plain_function
 from harness.diagnose.verdict import Ground, Remedy
-from harness.evidence.crash import Crash
+from harness.evidence.crash import Crash, CrashFrame
 from harness.evidence.model import name_signal
 
 _MOST_NAMED = 12
@@ -19,7 +19,7 @@ _MOST_NAMED = 12
 
 def ground_damage(crash: Crash, seen: Blame | None) -> tuple[Ground, ...]:
     """Who could have done it: code that is neither the interpreter's nor the system's."""
-    if seen is None or not (seen.noticed or seen.without_gil):
+    if seen is None or not (seen.noticed or seen.without_gil or _jump(seen)):
         return ()
     if seen.without_gil:
         return (Ground(_tell_state(crash), "the interpreter's own state"),)
@@ -27,6 +27,22 @@ def ground_damage(crash: Crash, seen: Blame | None) -> tuple[Ground, ...]:
     left = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     loaded = f"native code loaded beside the interpreter's own: {', '.join(names[:_MOST_NAMED]) or 'none'}{left}"
     return (Ground(loaded, "loaded images"),)
+
+
+def doubt_component(seen: Blame | None) -> tuple[str, ...]:
+    """Of a component that is the interpreter only because its caller is not on the stack."""
+    jump = _jump(seen) if seen else None
+    if jump is None:
+        return ()
+    return (
+        f"who called {plain_function(jump)} has left no frame (a tail call): "
+        "a function of an extension, or one of Python's own",
+    )
+
+
+def _jump(seen: Blame) -> CrashFrame | None:
+    by_interpreter = seen.component is not None and is_interpreter(seen.component.image)
+    return find_jump(seen.frames_below) if by_interpreter else None
 
 
 def _tell_state(crash: Crash) -> str:
@@ -41,23 +57,43 @@ def advise(crash: Crash, seen: Blame, place: str | None) -> Remedy | None:
     if seen.without_gil:
         return _advise_gil(seen)
     if seen.noticed is not None:
-        innocent = f"at {place}" if place else "there"
-        return Remedy(
-            do=f"Do not look {innocent}, where it was only noticed; find who did it: PYTHONMALLOC=debug {{command}}",
-            safe=True,
-            why="an extension wrote past an end, freed too early or gave back a reference that it did not own",
-            verify="PYTHONMALLOC=debug harness run -- {command}",
-        )
+        return _advise_search(crash, place)
+    if name_signal(crash.signo) in ("SIGSEGV", "SIGBUS") and describe_fault(crash).kind_hint == "guard-page":
+        return _advise_depth(place)
     if seen.component is not None and seen.component.image == JIT:
         return _advise_jit(crash, place)
-    is_fault = name_signal(crash.signo) == "SIGSEGV" and describe_fault(crash).kind_hint != "guard-page"
-    return _advise_interpreter(place) if is_fault and seen.component and is_interpreter(seen.component.image) else None
+    is_own = seen.component is not None and is_interpreter(seen.component.image)
+    return _advise_interpreter(seen, place) if is_own and name_signal(crash.signo) == "SIGSEGV" else None
 
 
-def _advise_interpreter(place: str | None) -> Remedy:
-    """Where nothing more is known of the place, as in an interpreter without symbols."""
+def _advise_search(crash: Crash, place: str | None) -> Remedy:
+    """What numba compiles checks no index and works on memory that is not Python's, which PYTHONMALLOC leaves alone."""
+    innocent = f"at {place}" if place else "there"
+    checks = "PYTHONMALLOC=debug" + " NUMBA_BOUNDSCHECK=1" * _has_numba(crash)
     return Remedy(
-        do=f"Look at {place or 'the caller'}: the interpreter most likely did what it was asked to. If nothing there "
+        do=f"Do not look {innocent}, where it was only noticed; find who did it: {checks} {{command}}",
+        safe=True,
+        why="an extension wrote past an end, freed too early or gave back a reference that it did not own",
+        verify=f"{checks} harness run -- {{command}}",
+    )
+
+
+def _advise_depth(place: str | None) -> Remedy:
+    return Remedy(
+        do=f"Look at {place or 'what recurses'}: is that data nested deeper than meant, does it contain itself, or "
+        "does a callback call its caller again without an end?",
+        safe=True,
+        why="code that calls itself for each level needs a stack as deep as its data",
+        verify="harness run -- {command}",
+    )
+
+
+def _advise_interpreter(seen: Blame, place: str | None) -> Remedy:
+    """Where nothing more is known of the place, as in an interpreter without symbols."""
+    jump = _jump(seen)
+    called = f"the C function that {place or 'Python'} calls" if jump else place or "the caller"
+    return Remedy(
+        do=f"Look at {called}: the interpreter most likely did what it was asked to. If nothing there "
         "gives it a bad pointer, an extension has damaged an object earlier: PYTHONMALLOC=debug {command}",
         safe=True,
         why="the interpreter faults on objects that are none",
@@ -77,7 +113,7 @@ def _advise_gil(seen: Blame) -> Remedy:
 
 
 def _advise_jit(crash: Crash, place: str | None) -> Remedy:
-    if any(name.startswith("numba ") for name in list_compilers(crash)):
+    if _has_numba(crash):
         return Remedy(
             do="Let numba check every index: NUMBA_BOUNDSCHECK=1 {command}",
             safe=True,
@@ -91,3 +127,7 @@ def _advise_jit(crash: Crash, place: str | None) -> Remedy:
         why="compiled code checks nothing that it was not asked to check",
         verify="harness run -- {command}",
     )
+
+
+def _has_numba(crash: Crash) -> bool:
+    return any(name.startswith("numba ") for name in list_compilers(crash))

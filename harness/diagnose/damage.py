@@ -7,6 +7,7 @@ or freed before. Says what was noticed and where; who did it, nobody can tell fr
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from harness.diagnose.plumbing import OUR_IMAGE, image_name, is_interpreter, is_plumbing, plain_function
 from harness.evidence.crash import Crash, CrashFrame, CrashThread
@@ -30,6 +31,9 @@ _RELEASES = re.compile(
 )
 _LOOKS_UP = re.compile(r"lookdict\w*|_Py_dict_lookup\w*|unicodekeys_lookup_\w+|dictkeys_(?:string)?lookup\w*")
 _EVALUATES = re.compile(r"_?PyEval_EvalFrame(?:Default|Ex)?|_TAIL_CALL_\w+")
+# What calls a C function for Python; and the interface for extensions, which Python's own functions use as well.
+_CALLS_C = re.compile(r"cfunction_(?:vectorcall_\w+|call\w*)")
+_INTERFACE = re.compile(r"Py[A-Z]\w*_\w+")
 _FREE_THREADED = re.compile(r"/(?:lib)?python\d\.\d+t(?:$|[/.])")
 # What may be called without the GIL; and where a thread waits for it.
 _NEEDS_NO_GIL = re.compile(
@@ -79,6 +83,12 @@ def lacks_gil(crash: Crash, thread: CrashThread | None, frames: tuple[CrashFrame
     own, outside = _interpreters_own(frames)
     called = [frame for frame in own if is_interpreter(frame.image)]
     return outside and bool(called) and not any(_is(_NEEDS_NO_GIL, frame) for frame in called)
+
+
+def find_jump(frames: tuple[CrashFrame, ...]) -> CrashFrame | None:
+    """The function of the C interface that some C function ended with: a jump, which leaves no frame of the latter."""
+    own, _ = _interpreters_own(frames)
+    return next((inner for inner, outer in pairwise(own) if _is(_CALLS_C, outer) and _is(_INTERFACE, inner)), None)
 
 
 def list_foreign_code(crash: Crash) -> list[str]:

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from harness.diagnose.address import fault_address, name_si_code
 from harness.diagnose.blame import Blame, blame, describe_thread
-from harness.diagnose.circumstances import advise, ground_damage
+from harness.diagnose.circumstances import advise, doubt_component, ground_damage
 from harness.diagnose.culprit import Culprit, role_of
 from harness.diagnose.damage import tell_notice
 from harness.diagnose.differential import weigh
@@ -434,7 +434,7 @@ def _against(finding: Finding, reading: Reading) -> tuple[str, ...]:
     culprit = reading.culprit
     if not culprit.linked:
         against.append(f"the command itself does not say that it failed because of process {culprit.pid}")
-    against += finding.against
+    against += [*finding.against, *doubt_component(reading.blame)]
     if (
         finding.status == "supported"
         and finding.grounds
@@ -500,6 +500,8 @@ def _advise_caller(reading: Reading, place: str | None) -> str:
         return f"Look at {own}."
     if place is None and component.distribution is None and not is_read_by_gdb(reading):
         return f"Read the stack of what died, with its lines: {find_reader(reading)}"
+    if place is None and component.distribution is None:
+        return f"Build {image} with debug information (-g, not stripped), which names the line of {component.function}."
     owner = component.distribution or image
     return f"Check what {caller} gives to {image}; if it is valid, report it to {owner} with the case."
 

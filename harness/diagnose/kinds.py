@@ -13,7 +13,17 @@ from harness.diagnose.blame import crosses_openmp
 from harness.diagnose.instructions import Told, explain_instruction
 from harness.diagnose.limits import find_cpu_limit
 from harness.diagnose.loading import MARKERS, find_misfit
-from harness.diagnose.matching import CPP_RUNTIME, LIBC, MAY_BE_LOGGED, Finding, Kind, claims, marker, status_of_death
+from harness.diagnose.matching import (
+    CPP_RUNTIME,
+    LIBC,
+    MAY_BE_LOGGED,
+    RUST_RUNTIME,
+    Finding,
+    Kind,
+    claims,
+    marker,
+    status_of_death,
+)
 from harness.diagnose.oom import find_oom
 from harness.diagnose.openmp import LET_ONE_SERVE, NEVER_THE_FLAG, ONE_DISTRIBUTOR, SEPARATE_PROCESSES
 from harness.diagnose.plumbing import plain_function
@@ -21,6 +31,7 @@ from harness.diagnose.reading import Reading
 from harness.diagnose.verdict import Ground, Remedy, Status
 from harness.diagnose.words import cut_words
 
+_RUST_REFUSED = re.compile(r"alloc::alloc::handle_alloc_error|std::alloc::(?:rust_oom|default_alloc_error_hook)")
 _FATAL = re.compile(r"_?Py_Fatal\w*|fatal_error\w*")
 
 
@@ -51,6 +62,16 @@ def _two_runtimes(reading: Reading) -> Finding | None:
         ground = Ground("the runtime's check for a second copy is on the stack, above abort()", crash.origin)
         return Finding("established", "", (ground,), {})
     return None
+
+
+def _refused_by_rust(reading: Reading) -> Finding | None:
+    """Rust's way to the end for memory that it was not given; other allocators throw."""
+    frames = reading.blame.frames_below if reading.blame and reading.signame == "SIGABRT" else ()
+    refused = next((frame for frame in frames if _RUST_REFUSED.fullmatch(plain_function(frame) or "")), None)
+    if refused is None or reading.crash is None:
+        return None
+    ground = Ground(f"{plain_function(refused)} is on the stack, above abort()", reading.crash.origin)
+    return Finding("established", "Rust's allocator had none to give", (ground,), {})
 
 
 _AGAIN = "harness run -- {command}"
@@ -160,6 +181,12 @@ _NATIVE_STACK = Remedy(
     safe=True,
     why="native code faults on input that is not valid, or by a bug of its own",
 )
+_NO_EXCEPTION = Remedy(
+    do="{native}",
+    safe=True,
+    why="no exception was thrown: a std::thread that was neither joined nor detached went out of scope, or a virtual "
+    "function was called while its object was being made or destroyed",
+)
 _HEAP_CHECK = Remedy(
     do="Find the first bad write, not the place that noticed it: valgrind --error-limit=no {command}",
     safe=True,
@@ -226,6 +253,12 @@ KINDS: tuple[Kind, ...] = (
                 "terminate called after throwing an instance of 'std::bad_alloc'",
                 speaker=CPP_RUNTIME,
             ),
+            marker(
+                r"memory allocation of \d+ bytes failed$",
+                "SIGABRT",
+                "memory allocation of 9 bytes failed",
+                speaker=RUST_RUNTIME,
+            ),
             marker(r"RuntimeError: (?P<what>std::bad_alloc)", "exception", "RuntimeError: std::bad_alloc"),
             marker(
                 r"OpenBLAS error: Memory allocation .*failed.*",
@@ -233,6 +266,7 @@ KINDS: tuple[Kind, ...] = (
                 "OpenBLAS error: Memory allocation still failed",
             ),
         ),
+        rule=_refused_by_rust,
         remedies=(
             Remedy(
                 do="Compare the size that was asked for with the limit: ulimit -v, the control group, free memory.",
@@ -446,13 +480,7 @@ KINDS: tuple[Kind, ...] = (
                 speaker=CPP_RUNTIME,
             ),
             marker(
-                r"terminate called without an active exception",
-                "SIGABRT",
-                "cxx_terminate_no_active_exception.txt",
-                speaker=CPP_RUNTIME,
-            ),
-            marker(
-                r"libc\+\+abi(?:\.dylib)?: terminating.*",
+                r"libc\+\+abi(?:\.dylib)?: terminating (?:due to|with) .*",
                 "SIGABRT",
                 "libc++abi: terminating due to uncaught exception of type std::runtime_error: x",
                 speaker=CPP_RUNTIME,
@@ -481,6 +509,20 @@ KINDS: tuple[Kind, ...] = (
         "Aborted (SIGABRT){component}{after}{where}",
         markers=(
             marker(r"(?:\S+: )?\S{1,200}:\d+: .*Assertion `.*' failed\.", "SIGABRT", "cxx_assert.txt", speaker=LIBC),
+            marker(
+                r"(?:(?:pure|deleted) virtual method called\n)?terminate called without an active exception",
+                "SIGABRT",
+                "cxx_terminate_no_active_exception.txt",
+                _NO_EXCEPTION,
+                speaker=CPP_RUNTIME,
+            ),
+            marker(
+                r"libc\+\+abi(?:\.dylib)?: (?:terminating$|(?:Pure|Deleted) virtual function called!)",
+                "SIGABRT",
+                "libc++abi: Pure virtual function called!",
+                _NO_EXCEPTION,
+                speaker=CPP_RUNTIME,
+            ),
             marker(r"OMP: Error #(?!15:|34:)\d+: .*", "SIGABRT SIGSEGV", "synth/omp179_macos_mutex_init.txt"),
             marker(
                 r"objc\[\d+\]: .*when fork\(\) was called\. We cannot safely call it.*",

@@ -21,7 +21,8 @@ _NEAR = 0.9
 _CPU_SLACK_S = 0.1
 _DEVICE = re.compile(r"CUDA|MPS|HIP|XPU|device", re.IGNORECASE)
 _ASKED = re.compile(
-    r"(?:you tried to allocate|Unable to allocate|Tried to allocate) (?P<count>[\d.]+) ?(?P<unit>bytes|[KMGTPE]iB)"
+    r"(?:you tried to allocate|Unable to allocate|Tried to allocate|memory allocation of) "
+    r"(?P<count>[\d.]+) ?(?P<unit>bytes|[KMGTPE]iB)"
 )
 _UNITS = {"bytes": 1, **{f"{letter}iB": 1024 ** (index + 1) for index, letter in enumerate("KMGTPE")}}
 _THREADS = re.compile(r"thread", re.IGNORECASE)

@@ -21,6 +21,8 @@ EXIT = "exit"  # the text is among the last words of a process that left with a 
 # Which images print a text and call abort() themselves. Without one of these it is any library, never the interpreter.
 LIBC = re.compile(r"libc[.-].*|libc\.musl-.*|ld-musl-.*")
 CPP_RUNTIME = re.compile(r"lib(?:stdc\+\+|c\+\+|c\+\+abi)[.-].*")
+RUST_RUNTIME = re.compile(r"libstd-[0-9a-f]+\.(?:so|dylib)")
+_OFTEN_LINKED_IN = (CPP_RUNTIME, RUST_RUNTIME)
 
 MAY_BE_LOGGED = "a program that prints a traceback and then leaves with sys.exit(1) looks the same from outside"
 _MAY_BE_QUOTED = "the text was printed; that the one who prints it ended the process was not seen"
@@ -146,7 +148,7 @@ def _status_of_text(marker: Marker, reading: Reading) -> Status | None:
         return None
     if marker.speaker is None or marker.speaker.fullmatch(caller):
         return "established"
-    return "supported" if marker.speaker is CPP_RUNTIME else None  # which may be linked into any library
+    return "supported" if marker.speaker in _OFTEN_LINKED_IN else None
 
 
 def _detail(found: re.Match[str]) -> str:

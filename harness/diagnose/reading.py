@@ -24,7 +24,7 @@ _AFTERWORDS = re.compile(
     r"|(?:Current thread|Thread) 0x|Fatal Python error: |Extension modules: |Python runtime state: |  File |OMP: "
     r"|Stack \(most|<Cannot show|Current thread's C stack trace |  Binary file |  <[a-zA-Z ]+>$|  \.\.\.$|Aborted"
     r"|stack backtrace:$|note: (?:run with `RUST_|Some details are omitted, )"
-    r"|goroutine \d+ |[\w./-]+\.[\w.()*]+\(.*\)$|created by |exit status \d+$"
+    r"|goroutine \d+ |\[signal SIG|[\w./-]+\.[\w.()*]+\(.*\)$|created by |exit status \d+$"
 )
 
 
@@ -193,7 +193,7 @@ class Reading:
         if self.is_log or part is None or not self.is_printed_by_culprit(place):
             return False
         rest = part.lines[place.number + match[0].count("\n") :]
-        return any(not _AFTERWORDS.match(line) and not line.startswith(" ") for line in rest)
+        return any(not _AFTERWORDS.match(line) and not line.startswith((" ", "\t")) for line in rest)
 
     def _part(self, file: str) -> Part | None:
         return next((part for one in self.transcripts for part in one.parts if part.file == file), None)

@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from harness.diagnose.blame import Blame, blame
-from harness.diagnose.circumstances import advise, ground_damage
+from harness.diagnose.circumstances import advise, doubt_component, ground_damage
 from harness.diagnose.jit import JIT, tell_compilers
 from harness.diagnose.lastwords import innermost_user_frame
 from harness.diagnose.phase import tell_phase
@@ -103,6 +103,46 @@ def test_who_could_have_done_it_is_listed_and_how_to_find_out() -> None:
     assert ground.fact.endswith("faiss-cpu 1.15.1, torch 2.13.0, fast.so")
     remedy = advise(found, blame(found), "forget (train.py:12)")
     assert remedy is not None and "PYTHONMALLOC=debug" in remedy.do and "Do not look at forget" in remedy.do
+
+
+CALLS_C = native("cfunction_vectorcall_O", PYTHON)
+
+
+def test_an_extension_that_ends_with_a_call_into_python_has_left_no_frame() -> None:
+    """`return PyObject_GetAttrString(…)` is compiled to a jump."""
+    by_jump = (native("PyObject_GetAttrString", PYTHON, PC), CALLS_C, EVALUATION, FORGET)
+    found = crash(thread(100, *by_jump), pc=PC)
+    (doubt,) = doubt_component(blame(found))
+    assert "PyObject_GetAttrString" in doubt and "extension" in doubt
+    assert [ground.source for ground in ground_damage(found, blame(found))] == ["loaded images"]
+    remedy = advise(found, blame(found), "forget (train.py:12)")
+    assert remedy is not None and "the C function that forget (train.py:12) calls" in remedy.do
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        (native("list_append", PYTHON, PC), CALLS_C, EVALUATION),  # Python's own function
+        (native("PyObject_Repr", PYTHON, PC), native("builtin_repr", PYTHON), CALLS_C, EVALUATION),
+        (
+            native("PyObject_Repr", PYTHON, PC),
+            native("work", EXTENSION),
+            CALLS_C,
+            EVALUATION,
+        ),  # it called, and stands there
+        (native("PyDict_Copy", PYTHON, PC), native("method_vectorcall_NOARGS", PYTHON), EVALUATION),  # dict.copy itself
+    ],
+)
+def test_who_stands_on_the_stack_has_not_left_it(frames: tuple[CrashFrame, ...]) -> None:
+    assert doubt_component(blame(crash(thread(100, *frames, FORGET), pc=PC))) == ()
+
+
+def test_compiled_code_that_checks_no_index_is_suspected_where_damage_is_noticed() -> None:
+    found = crash(
+        thread(100, native("visit_decref", PYTHON, PC), EVALUATION, FORGET), pc=PC, packages={"numba": "0.68.1"}
+    )
+    remedy = advise(found, blame(found), None)
+    assert remedy is not None and "PYTHONMALLOC=debug NUMBA_BOUNDSCHECK=1 " in remedy.do
 
 
 CALLED = (native("_PyErr_Restore", PYTHON, PC), native("work", EXTENSION), native("start_thread", LIBC))
@@ -223,6 +263,13 @@ def test_a_stack_of_which_only_the_end_was_read_names_nobody() -> None:
     found = overflowed(native("_Py_dict_lookup", PYTHON, PC), structs.replace(ENCODE[0], guessed=True))
     assert found.component is None
     assert found.faulting_image is not None and found.faulting_image.image == PYTHON
+
+
+def test_a_recursion_is_no_bad_pointer() -> None:
+    facts = {"fault_address": "0x7fffffeffff8", "sp": "0x7fffffeffff0", "mappings": (STACK,), "pc": PC}
+    found = crash(thread(100, *(native("chain_next", PYTHON, PC),) * 50, FORGET), **facts)
+    remedy = advise(found, blame(found), "forget (train.py:12)")
+    assert remedy is not None and "nested" in remedy.do and "bad pointer" not in remedy.do
 
 
 def test_one_huge_frame_without_recursion_is_found_as_ever() -> None:

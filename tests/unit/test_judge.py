@@ -164,6 +164,24 @@ def test_a_traceback_before_a_chosen_exit_was_caught() -> None:
     assert (verdict.kind, verdict.status) == ("exit-nonzero", "established")
 
 
+GO_PANIC = """panic: batch 7 is empty
+[signal SIGSEGV: segmentation violation code=0x1 addr=0x0 pc=0x481018]
+
+goroutine 18 [running]:
+main.step(...)
+\t/job/step.go:3
+created by main.main
+\t/job/step.go:4 +0x76
+"""
+
+
+@pytest.mark.parametrize(("after", "told"), [("", True), ("retrying\n", False)])
+def test_a_panic_of_gos_is_told_where_it_was_the_end(after: str, told: bool) -> None:
+    verdict = judge(run_evidence(GO_PANIC + after, Ending(exit_code=2))).verdict
+    assert verdict.kind == "exit-nonzero"
+    assert ("panic: batch 7 is empty" in verdict.headline) is told
+
+
 def test_an_exception_is_the_cause_however_long_its_teardown_takes_and_whatever_that_prints() -> None:
     text = TRACEBACK + "uploading 12 files\ndone\n"
     evidence = run_evidence(text, Ending(exit_code=1), ended_s=500.0, **told("JSONDecodeError"))

@@ -21,7 +21,7 @@ EXPECTED = {
     "glibc_munmap_chunk_invalid_pointer.txt": "memory-corruption",
     "glibc_stack_smashing.txt": "memory-corruption",
     "cxx_terminate_runtime_error.txt": "cpp-exception",
-    "cxx_terminate_no_active_exception.txt": "cpp-exception",
+    "cxx_terminate_no_active_exception.txt": "abort",
     "faulthandler_abort_cxx.txt": "cpp-exception",
     "cxx_assert.txt": "abort",
     "rust_panic_abort.txt": "abort",
