@@ -182,8 +182,9 @@ def decide(scene: Scene) -> tuple[AliveKind, Finding]:
 
 
 def exit_code_of(document: Document) -> int:
-    """0 it moves; 11 undecided: waiting, busy, not known, or it waits for somebody who moves; 10 a fault."""
+    """0 it moves; 11 undecided: waiting, busy, not known, or it waits for somebody who moves or may only be slow; 10 a
+    fault."""
     waits_for_mover = document.verdict.kind == "blocked-collective" and document.progress and document.progress.moving
-    if document.verdict.status == "unknown" or waits_for_mover:
+    if document.verdict.status in ("unknown", "hypothesis") or waits_for_mover:
         return EXIT_INCONCLUSIVE
     return _EXIT_CODES.get(document.verdict.kind, EXIT_FAULT)

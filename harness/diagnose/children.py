@@ -91,8 +91,9 @@ def link_of(scene: Scene, process: LivingProcess, thread: LivingThread) -> Link 
     files = [frame.file for frame in _frames_above_user(thread)]
     ends = awaits_end(thread)
     result = not ends and _needs_result(process, files)
-    if ends or result or (peers and wait and READS.fullmatch(wait.syscall or "")):
-        at_work = _at_work(process, peers or living)
+    reads = wait is not None and READS.fullmatch(wait.syscall or "") is not None
+    if ends or result or (peers and reads):
+        at_work = _at_work(process, peers or ([] if reads and wait and wait.alone else living))
         return Link(process, thread, _pick(at_work), result, at_work)
     return None
 
@@ -173,7 +174,8 @@ def awaits_task(thread: LivingThread) -> bool:
 
 
 def _judge_chain(scene: Scene, chain: list[Link]) -> Finding | None:
-    """Waiting for somebody's end is no fault, whatever he does; waiting for an answer that does not come is."""
+    """Waiting for somebody's end is no fault, whatever he does; waiting for an answer that cannot come is. Where it
+    still may (a long task looks like an endless one) that he is stuck is only a guess, with whom to look at next."""
     if not chain:
         return None
     last = chain[-1]
@@ -194,11 +196,15 @@ def _judge_chain(scene: Scene, chain: list[Link]) -> Finding | None:
     if wait is not None and tell_hopeless(end, thread, wait) is None:
         return None  # somebody may answer it
     busy = scene.is_busy(thread)
-    doing = "on CPU, slow or endless," if busy else f"waiting: {tell_target(wait)}," if wait else "asleep"
+    doing = (
+        "on CPU, slow or endless," if busy else f"waiting: {tell_target(wait)}," if wait else "asleep, slow or stuck,"
+    )
     detail = f"{end.role} {end.pid} is {doing} {_in(thread)}"
     ground = Ground(f"{detail}; nothing changed for {scene.looked_s:.0f} s", stack_of(end, thread))
-    against = (f"{end.pid} is on CPU: it may only be slow",) if busy else ()
-    return Finding("supported" if busy else "established", end, thread, detail, (*told, ground), against)
+    if wait is not None:
+        return Finding("established", end, thread, detail, (*told, ground))
+    against = f"{end.pid} {'is on CPU' if busy else 'sleeps, and may wake up'}: it may only be slow"
+    return Finding("hypothesis", end, thread, detail, (*told, ground), (against,))
 
 
 def _in(thread: LivingThread) -> str:

@@ -16,6 +16,7 @@ from harness.diagnose.stuck import find_in_collective, split_ranks
 from harness.diagnose.wait_advice import is_sleeping
 from harness.diagnose.waiting import (
     find_holders,
+    find_io,
     is_collective,
     joins_thread,
     lock_wanted,
@@ -26,7 +27,7 @@ from harness.diagnose.waiting import (
     tell_native,
     waits_for_import,
 )
-from harness.evidence.alive import Counter, LivingProcess, LivingThread, Look
+from harness.evidence.alive import BY_ENDED, FAILED, Counter, LivingProcess, LivingThread, Look
 
 _FUTURES = re.compile(r"/concurrent/futures/|/asyncio/(?:base_events|runners)\.py$")
 _FUTURE_WORKER = re.compile(r"/concurrent/futures/thread\.py$")
@@ -84,9 +85,10 @@ def _list_awaited(scene: Scene, step: Step) -> Iterator[Step]:
     yield from threads
     link = link_of(scene, process, thread)
     if link is not None:
+        launches = not link.for_result and find_io(thread) is None  # who reads from one other does so for itself
         for child in link.at_work:
             why = f"{'the answer' if link.for_result else 'the end or the output'} of process {child.pid}"
-            yield Step(child, main_thread(child), why, launches=not link.for_result and _is_python(child))
+            yield Step(child, main_thread(child), why, launches=launches and _is_python(child))
     elif not threads and _polls(thread):
         for child in filter(_is_python, list_workers(scene, process)):
             yield Step(child, main_thread(child), f"process {child.pid}, as it looks", proven=False, launches=True)
@@ -159,21 +161,38 @@ def _runs(thread: LivingThread, file: re.Pattern[str], function: str) -> bool:
 def _credit(scene: Scene, process: LivingProcess, counter: Counter) -> bool | None:
     """Whether it is proven to be the line's; null: it is not credited."""
     steps = [step for step in scene.line if step.process is process]
-    if not steps or counter.kind == "ended" or (counter.kind, counter.name) == ("io", _READ):
+    if not steps or counter.kind == "ended" or (counter.kind == "io" and counter.name.startswith(_READ)):
         return None
     proven = any(step.proven for step in steps)
     if counter.kind == "child" and not _may_await_children(scene, steps):
         return None
     if counter.kind in _OF_ALL:
         return proven
-    if any(step.launches for step in steps):
+    if any(step.launches for step in steps) or _only_restarts(scene, process, steps):
         return None
     if process.python is None or any(step.thread is None for step in steps):
         return proven
     own = [step for step in steps if step.thread and step.thread.tid == counter.tid]
+    if any(step.proven for step in own):
+        return True
     if own:
-        return any(step.proven for step in own)
+        return None if any(_stands(scene, step) for step in steps if not step.proven) else False
     return _credit_unknown(scene, process, counter, steps, proven)
+
+
+def _stands(scene: Scene, step: Step) -> bool:
+    """Of several that it can wait for it may be this one, which neither moves nor writes."""
+    thread = step.thread
+    if thread is None or not scene.stands_still(thread):
+        return False
+    return all(counter.tid != thread.tid for process, counter in scene.stirring if process is step.process)
+
+
+def _only_restarts(scene: Scene, process: LivingProcess, steps: list[Step]) -> bool:
+    """Its children fail one after the other, none does well, and it rests in between: what it writes is about them."""
+    rising = [counter for counter in process.counters if moves(counter)]
+    fails = any(counter.name == FAILED for counter in rising) and all(counter.kind != "child" for counter in rising)
+    return fails and not any(step.thread and scene.is_busy(step.thread) for step in steps)
 
 
 def _may_await_children(scene: Scene, steps: list[Step]) -> bool:
@@ -187,17 +206,25 @@ def _may_await_children(scene: Scene, steps: list[Step]) -> bool:
 def _credit_unknown(
     scene: Scene, process: LivingProcess, counter: Counter, steps: list[Step], proven: bool
 ) -> bool | None:
-    """What no thread of the line is seen to move: by whom is not known, or a thread without Python did."""
+    """What no thread of the line is seen to move: by whom is not known, a thread without Python did, or one that has
+    ended, and may have been waited for."""
     mover = next((thread for thread in process.threads if thread.tid == counter.tid), None)
     if counter.tid is not None and mover is not None and python_frames(mover):
         return None
     on_line = [step.thread for step in steps if step.thread]
+    if counter.name.endswith(BY_ENDED) or (counter.tid is not None and mover is None):
+        return False if any(map(_awaits_threads, on_line)) else None
     if mover is not None:
         in_library = any(tell_native(t) and python_frames(t) and not is_collective(t) for t in on_line)
         return False if in_library else None
     if all(thread in on_line for thread in process.threads if python_frames(thread)):
         return proven
     return None if all(map(scene.stands_still, on_line)) else False
+
+
+def _awaits_threads(thread: LivingThread) -> bool:
+    pooled = any(_FUTURES.search(frame.file) or _POOL.search(frame.file) for frame in python_frames(thread))
+    return joins_thread(thread) or is_exiting(thread) or pooled
 
 
 # What others move

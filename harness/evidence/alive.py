@@ -107,6 +107,7 @@ class LivingThread(Struct, frozen=True):
     tends: bool | None = None
 
 
+BY_ENDED = " by threads that have ended"  # ends the name of their counters of kind `io`
 FAILED, UNSEEN = "children failed", "children ended, how was not visible"  # counters of kind `ended`
 CounterKind = Literal["io", "file", "buffer", "child", "ended", "local", "beat", "device"]
 

@@ -10,7 +10,7 @@ from harness.diagnose.alive_document import judge_look
 from harness.diagnose.moving import estimate_next
 from harness.diagnose.verdict import Document
 from harness.diagnose.waiting import describe_threads
-from harness.evidence.alive import Counter, LivingProcess, LivingThread, Peer, Rest, Wait
+from harness.evidence.alive import FAILED, Counter, LivingProcess, LivingThread, Peer, Rest, Wait
 from harness.evidence.crash import CrashFrame
 from harness.evidence.gap import Gap
 from harness.report.text import render
@@ -645,7 +645,7 @@ IDLE_WORKER = worker(thread(101, *IDLE, *LOOP, wait=Wait("poll")))
 def test_a_loader_waits_for_a_worker_that_sleeps() -> None:
     stuck = worker(thread(102, native("clock_nanosleep", LIBC), line("fetch_image", 32), FETCH, *LOOP, wait=NANOSLEEP))
     found = judge(LOADER, IDLE_WORKER, stuck)
-    assert kind(found) == ("blocked-child", "established")
+    assert kind(found) == ("blocked-child", "hypothesis")
     assert place(found) == (102, "MainThread", "fetch_image") and found.verdict.process.role == "worker"
     assert "fetch_image" in found.verdict.headline and "train_epoch" in words(found)
     assert found.verdict.next == "harness attach 102 --for 2m"
@@ -654,7 +654,7 @@ def test_a_loader_waits_for_a_worker_that_sleeps() -> None:
 def test_a_loader_waits_for_a_worker_that_spins() -> None:
     stuck = worker(busy(102, EVALUATE, line("decode_image", 33), FETCH, *LOOP))
     found = judge(LOADER, IDLE_WORKER, stuck)
-    assert kind(found) == ("blocked-child", "supported")
+    assert kind(found) == ("blocked-child", "hypothesis")
     assert place(found) == (102, "MainThread", "decode_image") and "may only be slow" in found.verdict.against[0]
 
 
@@ -1259,3 +1259,48 @@ def test_what_a_thread_beside_writes_is_told_and_not_credited() -> None:
     joined = thread(100, *JOIN, line("train", 13))
     assert judge(process(joined, stats, counters=(wrote,))).verdict.status == "established"
     assert judge(process(joined, stats, counters=(wrote,))).verdict.kind == "progressing"
+
+
+def test_what_threads_wrote_that_have_ended_counts_where_somebody_waits_for_threads() -> None:
+    ended = Counter("io", "bytes written by threads that have ended", (0.0, 1.0, 2.0), (0, 60, 120))
+    one = Counter("io", "bytes written", (0.0, 1.0, 2.0), (0, 60, 120), tid=109)
+    for wrote in (ended, one):
+        found = judge(process(thread(100, *CONDITION, line("train", 13)), counters=(wrote,)))
+        assert found.verdict.kind == "waiting" and "beside the line of work" in words(found)
+        joins = judge(process(thread(100, *JOIN, line("train", 13)), counters=(wrote,)))
+        assert kind(joins) == ("progressing", "supported")
+
+
+def test_of_a_pool_whose_tasks_do_not_all_move_it_may_wait_for_the_one_that_stands() -> None:
+    asks = thread(100, *CONDITION, python("result", f"{STDLIB}/concurrent/futures/_base.py", 451), line("train", 13))
+    tasks = python("run", f"{STDLIB}/concurrent/futures/thread.py", 58)
+    first, second = (thread(tid, line("load", 8), tasks, wait=NANOSLEEP) for tid in (101, 102))
+    wrote = [Counter("io", "bytes written", (0.0, 1.0, 2.0), (0, 60, 120), tid=tid) for tid in (101, 102)]
+    assert judge(process(asks, first, second, counters=tuple(wrote[:1]))).verdict.kind == "waiting"
+    assert kind(judge(process(asks, first, second, counters=tuple(wrote)))) == ("progressing", "supported")
+    assert kind(judge(process(asks, first, counters=tuple(wrote[:1])))) == ("progressing", "established")
+
+
+def test_who_only_starts_again_what_fails_does_not_move() -> None:
+    wrote = Counter("io", "bytes written", (0.0, 1.0, 2.0), (0, 60, 120), tid=100)
+    failed, well = (counter(kind, name, 0, 1, 2) for kind, name in (("ended", FAILED), ("child", "children finished")))
+    rests = thread(100, line("serve", 9), wait=NANOSLEEP)
+    assert judge(process(rests, counters=(wrote, failed))).verdict.kind == "waiting"
+    assert judge(process(rests, counters=(wrote, failed, well))).verdict.kind == "progressing"
+    assert judge(process(busy(100, line("train", 9)), counters=(wrote, failed))).verdict.kind == "progressing"
+
+
+def test_who_reads_from_a_child_moves_by_itself() -> None:
+    wrote = Counter("io", "bytes written", (0.0, 1.0, 2.0), (0, 60, 120), tid=100)
+    server = process(thread(101, line("serve", 3), wait=NANOSLEEP), ppid=100, role="child")
+    reads = thread(100, line("fetch", 5), wait=Wait("recvfrom", fd=3, target="127.0.0.1:80", peer_pids=(101,)))
+    assert kind(judge(process(reads, counters=(wrote,)), server)) == ("progressing", "established")
+
+
+def test_a_child_that_has_not_the_other_end_is_not_awaited() -> None:
+    wrote = Counter("io", "bytes written", (0.0, 1.0, 2.0), (0, 60, 120), tid=101)
+    beats = process(thread(101, line("beat", 3), wait=NANOSLEEP), ppid=100, role="worker", counters=(wrote,))
+    get = python("get", f"{STDLIB}/multiprocessing/queues.py", 103)
+    for alone, expected in ((True, "blocked-io"), (False, "progressing")):
+        wait = Wait("read", fd=4, target="pipe:[7]", peer_pids=() if alone else (101,), alone=alone)
+        assert judge(process(thread(100, get, line("train", 5), wait=wait)), beats).verdict.kind == expected

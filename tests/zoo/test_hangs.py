@@ -91,9 +91,9 @@ def read(look: subprocess.Popen[bytes]) -> dict[str, Any]:
 
 
 def check_status(document: dict[str, Any], status: int) -> None:
-    """What waits for somebody who moves is not decided."""
+    """What waits for somebody who moves, or who may only be slow, is not decided."""
     kind, moving = document["verdict"]["kind"], document["progress"]["moving"]
-    undecided = kind == "blocked-collective" and moving
+    undecided = (kind == "blocked-collective" and moving) or document["verdict"]["status"] == "hypothesis"
     assert status == (11 if undecided else EXIT.get(kind, 10)), document["verdict"]
 
 

@@ -20,7 +20,7 @@ from harness.capture.alive.living import Stat, list_tids, read_stat
 from harness.capture.alive.offspring import Offspring
 from harness.capture.alive.pulses import read_pulse
 from harness.capture.alive.thread_io import Bytes, ThreadBytes
-from harness.evidence.alive import FAILED, UNSEEN, Counter, CounterKind, ThreadState
+from harness.evidence.alive import BY_ENDED, FAILED, UNSEEN, Counter, CounterKind, ThreadState
 from harness.evidence.case import default_cases_dir
 from harness.evidence.crash import CrashFrame
 
@@ -123,14 +123,14 @@ class Tally:
             each = {tid: [(at_s, io[tid][at] if tid in io else 0) for at_s, io in seen] for tid in tids}
             moved = {tid: values for tid, values in each.items() if len({value for _, value in values}) > 1}
             for tid, values in moved.items():
-                yield make_counter("io", f"bytes {name}", values, tid=tid)
+                yield make_counter("io", f"bytes {name}{BY_ENDED if tid is None else ''}", values, tid=tid)
             if not moved:
                 total = [(at_s, sum(one[at] for one in io.values())) for at_s, io in seen]
                 yield make_counter("io", f"bytes {name}", total)
 
     def _files(self) -> Iterator[Counter]:
-        """A file grows for the threads that wrote meanwhile. One that several processes write (a log, inherited) grows
-        for the process that wrote anything at all."""
+        """A file grows for the threads that wrote meanwhile; of those that have ended, only the bytes are told. One
+        that several processes write (a log, inherited) grows for the process that wrote anything at all."""
         wrote = [self._writers(*pair) for pair in zip(self.samples, self.samples[1:], strict=False)]
         blind = any(sample.io is None for sample in self.samples)
         for path in dict.fromkeys(path for sample in self.samples for path in sample.files):
@@ -143,7 +143,7 @@ class Tally:
             elif any(wrote):
                 steps = zip(there, values, values[1:], strict=False)
                 writers = {tid for index, (_, less), (_, more) in steps if more > less for tid in wrote[index]}
-                for tid in sorted(writers - {None}, key=str) or [None]:
+                for tid in [None] if not writers else sorted(writers - {None}, key=str):
                     yield make_counter("file", path, values, tid=tid)
 
     def _writers(self, before: Sample, after: Sample) -> set[int | None]:

@@ -227,7 +227,8 @@ class Followed:
         moved = {
             counter.tid
             for counter in self._counters()
-            if counter.kind in ("io", "file", "buffer", "beat") and counter.rises and counter.name != "bytes read"
+            if counter.kind in ("file", "buffer", "beat") or (counter.kind, counter.name) == ("io", "bytes written")
+            if counter.rises
         }
         runs = self.tally.cpu_s(self.pid) > 0 or self.spy.has_changed(self.pid)
         return self.pid in moved or (None in moved and runs)

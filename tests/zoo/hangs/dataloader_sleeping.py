@@ -13,6 +13,7 @@ from stage import say_ready
 
 EXPECT = {
     "kind": "blocked-child",
+    "status": "hypothesis",
     "pid_role": "worker",
     "thread": "MainThread",
     "python_function": "fetch_image",

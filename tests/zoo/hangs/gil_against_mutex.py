@@ -1,7 +1,8 @@
 """The main thread has the GIL and waits for a mutex of a C library; its owner calls back, and so waits for the GIL.
 
-PyDLL does not release the GIL. The control makes the same call through CDLL, which releases it. Seen: gdb has
-pthread_mutex_lock under zoo_add_row on the main thread, with __owner the thread id of "visitor", and take_gil on that.
+PyDLL does not release the GIL. The control makes the same call through CDLL, which releases it, and tells each. Seen:
+gdb has pthread_mutex_lock under zoo_add_row on the main thread, with __owner the thread id of "visitor", and take_gil
+on that.
 """
 
 import ctypes
@@ -52,3 +53,4 @@ while True:
         time.sleep(0.01)
     say_ready()
     add_row()
+    print("added", flush=True)

@@ -1,6 +1,7 @@
 """A parent starts a worker again and again, and each one ends with a traceback soon after it was born.
 
-In the control the workers end well. Seen: the parent in wait4, or asleep; a log that only has tracebacks in it.
+In between the parent rests, and says so. In the control the workers end well. Seen: the parent in wait4, or asleep; a
+log that only has tracebacks in it.
 """
 
 import multiprocessing
@@ -35,6 +36,7 @@ def serve(well, fork):
         worker.join()
         if worker.exitcode:
             print("worker ended, starting another one", flush=True)
+            time.sleep(0.4)
 
 
 signal.alarm(LIMIT_S)
