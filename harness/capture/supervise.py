@@ -234,7 +234,10 @@ class Supervisor:
     def _start_look(self, looker: Looker, quiet_s: float | None) -> None:
         """At the command, and at those below it that lost their parents and came to us."""
         orphans = [pid for pid in self._living() if pid != self.main.pid and is_child(pid)]
-        self.tree.hide(looker.start((self.main.pid, *orphans), quiet_s, not self._slow))
+        self.tree.hide(looker.start((self.main.pid, *orphans), quiet_s, self._stirs(), not self._slow))
+
+    def _stirs(self) -> bool:
+        return self._standstill is not None and self._standstill.stirs
 
     def _finish_look(self, looker: Looker, wait_status: int) -> None:
         code, quiet_s = os.waitstatus_to_exitcode(wait_status), looker.quiet_s

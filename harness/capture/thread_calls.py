@@ -86,13 +86,19 @@ def _is_pipe(path: Path) -> bool:
         return False
 
 
-def find_steady(pid: int, tids: Iterable[int], proc: Path = _PROC) -> dict[int, int]:
+# By thread: how often it has slept, and its user time.
+Running = dict[int, tuple[int, int]]
+
+
+def find_steady(pid: int, tids: Iterable[int], before: Running, proc: Path = _PROC) -> dict[int, int]:
     """Those that run, and have run code of their own since they last slept, each with how often it has slept.
 
     "Running" alone proves nothing: whoever was woken in a recv(MSG_WAITALL) and waits for a CPU is shown like that, and
-    is still inside the call. One whose user time has risen since its last sleep has come back from it.
+    is still inside the call. One whose user time has risen since its last sleep has come back from it. `before`: what
+    was seen when this was asked last; on a loaded machine a turn on a CPU may be long in coming.
     """
-    begun = {tid: seen for tid in tids if (seen := _read_running(pid, tid, proc))}
+    running = {tid: seen for tid in tids if (seen := _read_running(pid, tid, proc))}
+    begun = {tid: before[tid] if tid in before and before[tid][0] == seen[0] else seen for tid, seen in running.items()}
     steady: dict[int, int] = {}
     until = time.monotonic() + _WATCHED_S
     while begun and time.monotonic() < until:
@@ -104,6 +110,7 @@ def find_steady(pid: int, tids: Iterable[int], proc: Path = _PROC) -> dict[int, 
             elif now[1] > user_ticks:
                 steady[tid] = switches
                 del begun[tid]
+    before.update(begun)
     return steady
 
 

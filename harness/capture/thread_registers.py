@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from harness.capture.thread_calls import find_steady, is_done_again, name_call, read_doing, survives_stop
+from harness.capture.thread_calls import Running, find_steady, is_done_again, name_call, read_doing, survives_stop
 
 _GETREGSET, _DETACH, _SEIZE, _INTERRUPT = 0x4204, 17, 0x4206, 0x4207  # linux/ptrace.h
 _PRSTATUS, _ARM_SYSTEM_CALL = 1, 0x404  # linux/elf.h
@@ -38,7 +38,7 @@ _COUNTED = {"write", "writev", "pwrite64", "sendto", "recvfrom", "sendmsg", "rec
 # -EINTR, and what the kernel turns into it or into another try: include/linux/errno.h.
 _CUT_SHORT = {-errno.EINTR, -512, -513, -514, -516}
 _SPIN_S, _NAP_S, _PATIENCE_S, _TRACED_S = 0.002, 0.0001, 0.5, 0.02
-_ROUNDS = 5
+_ROUNDS, _PAUSE_S = 8, 0.05
 MOST_STACK = 256 << 10
 
 
@@ -99,9 +99,9 @@ def hold_threads(pid: int, tids: Sequence[int], find_end: Callable[[int], int], 
     """One after the other. The first that does not stop in time ends it: only our own end lets that one go for sure."""
     until = time.monotonic() + deadline_s
     memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
-    waiting = list(tids)
+    waiting, before = list(tids), Running()
     for _ in range(_ROUNDS):
-        steady = find_steady(pid, waiting)
+        steady = find_steady(pid, waiting, before)
         for tid in list(waiting):
             if time.monotonic() > until:
                 break
@@ -114,6 +114,7 @@ def hold_threads(pid: int, tids: Sequence[int], find_end: Callable[[int], int], 
                 return
         if not waiting:
             break
+        time.sleep(_PAUSE_S)  # whoever runs and sleeps by turns (for a page, for memory) was not seen to run
     yield from (Held(tid, {}, b"", 0.0, error=_NEVER) for tid in waiting)
 
 

@@ -81,10 +81,10 @@ def _has_stalled(supervisor: Supervisor) -> bool:
 
 
 def _make_look(arguments: argparse.Namespace, case: Path, channel: str) -> Callable[..., int]:
-    def look(pids: tuple[int, ...], quiet_s: float | None, tell_if_moving: bool) -> int:
+    def look(pids: tuple[int, ...], quiet_s: float | None, stirs: bool, tell_if_moving: bool) -> int:
         from harness.commands.stall import Asked, look_at_job
 
-        asked = Asked(pids, quiet_s, tell_if_moving, arguments.on_stall == "core", arguments.quiet)
+        asked = Asked(pids, quiet_s, stirs, tell_if_moving, arguments.on_stall == "core", arguments.quiet)
         return look_at_job(asked, case, channel)
 
     return look

@@ -16,6 +16,7 @@ from harness.capture.alive.look import take_look
 from harness.capture.channels import say
 from harness.capture.gdb_stacks import find_gdb
 from harness.capture.stacks import gdb_command, run_tool
+from harness.diagnose.line import stirs_beside
 from harness.diagnose.living import judge_living
 from harness.diagnose.verdict import Document, Ground
 from harness.errors import EXIT_COULD_NOT_LOOK, HarnessError
@@ -34,10 +35,11 @@ _NO_GDB = "there is no gdb; to install it: apt-get install gdb (dnf, zypper, con
 
 
 class Asked(NamedTuple):
-    """`quiet_s` null: the user asked for the look, with Ctrl-\\."""
+    """`quiet_s` null: the user asked for the look, with Ctrl-\\. `stirs`: a process moved, perhaps beside the line."""
 
     pids: tuple[int, ...]
     quiet_s: float | None
+    stirs: bool
     tell_if_moving: bool
     write_core: bool
     only_line: bool
@@ -54,6 +56,8 @@ def look_at_job(asked: Asked, case: Path, channel: str) -> int:
     if document.outcome.state == "gone":
         return MOVES
     moves, stall = bool(document.progress and document.progress.moving), asked.quiet_s is not None
+    if stall and not moves and asked.stirs and not stirs_beside(look):
+        return MOVES  # who stirred before rested during the look: it has not shown whose line that is
     if stall and not moves:
         document = keep_look(look, _add_quiet(document, asked.quiet_s or 0.0), case)
     if not (moves and stall) or (asked.tell_if_moving and not _is_plain(document)):

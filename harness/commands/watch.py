@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import shlex
 import threading
@@ -25,6 +26,7 @@ from harness.commands.durations import parse_duration
 from harness.commands.hosts import ask_hosts, find_here, find_there, label_look, open_there
 from harness.commands.ps import show_choice
 from harness.commands.targets import Asked, read_targets
+from harness.diagnose.line import stirs_beside
 from harness.diagnose.living import judge_living
 from harness.diagnose.memory import judge_memory
 from harness.diagnose.stalling import Pace
@@ -127,6 +129,25 @@ class _Course:
         self.moved = self.stalled = self.slow = False
         self.look_again_s = 0.0
         self.last: Document | None = None
+        self._stirred_s = -math.inf
+        self._trust_s, self._trusted_until = pace.threshold_s, 0.0
+
+    def believes(self, one: _Target, now_s: float) -> bool:
+        """That what moves is its line of work: there is nobody else, or a look has said so not long ago."""
+        if not one.is_alone and now_s >= self._trusted_until:
+            self._stirred_s = now_s
+            return False
+        return True
+
+    def trust(self, now_s: float) -> None:
+        """A look has not shown that it stands: for a while, and for longer each time, whatever moves is believed."""
+        self._trusted_until = now_s + self._trust_s
+        self._trust_s *= 2
+        self.pace.begin_again(now_s)
+
+    def stirs(self, now_s: float) -> bool:
+        """Somebody has moved of late whom only a look could believe."""
+        return now_s - self._stirred_s < self.pace.threshold_s
 
 
 class _Watch:
@@ -174,8 +195,9 @@ class _Watch:
 
     def _consider(self) -> None:
         for one in self._watching.living():
-            if one.moving:
-                self._note_movement(one, self._courses[one.pid])
+            course = self._courses[one.pid]
+            if one.moving and course.believes(one, self._watching.now_s()):
+                self._note_movement(one, course, ", ".join(dict.fromkeys(counter.name for counter in one.moving)))
         if still := [one for one in self._watching.living() if self._is_due(one)]:
             self._look(still)
 
@@ -183,9 +205,8 @@ class _Watch:
         course, now_s = self._courses[one.pid], self._watching.now_s()
         return course.pace.is_over(now_s) and course.pace.quiet_s(now_s) >= course.look_again_s
 
-    def _note_movement(self, one: _Target, course: _Course) -> None:
+    def _note_movement(self, one: _Target, course: _Course, what: str) -> None:
         quiet_s = course.pace.note_movement(self._watching.now_s())
-        what = ", ".join(dict.fromkeys(counter.name for counter in one.moving))
         if course.stalled:
             self._tell(one, "recovered", f"it moves again after {quiet_s:.0f} s: {what}; {course.pace.tell()}")
         elif not course.moved:
@@ -194,9 +215,12 @@ class _Watch:
 
     def _look(self, still: list[_Target]) -> None:
         """One look for all that stand still: what one of them waits for may be another."""
+        stirring = set()
         for one in still:
-            course = self._courses[one.pid]
-            course.look_again_s = 2 * course.pace.quiet_s(self._watching.now_s())
+            course, now_s = self._courses[one.pid], self._watching.now_s()
+            quiet_s = course.pace.quiet_s(now_s)
+            stirring |= {one.pid} if course.stirs(now_s) else set()
+            course.look_again_s = quiet_s + (course.pace.threshold_s if one.pid in stirring else quiet_s)
         self._draw("  looks at what stands still …")
         shortest_s = min(self._courses[one.pid].pace.threshold_s for one in still)
         try:
@@ -208,16 +232,30 @@ class _Watch:
             return
         for one in still:
             if one.pid in look.targets:
-                self._judge(one, self._courses[one.pid], judge_living(look, one.pid))
+                document, beside = judge_living(look, one.pid), stirs_beside(look, one.pid)
+                self._judge(one, self._courses[one.pid], document, stirs=one.pid in stirring, beside=beside)
 
-    def _judge(self, one: _Target, course: _Course, document: Document) -> None:
+    def _judge(self, one: _Target, course: _Course, document: Document, *, stirs: bool, beside: bool) -> None:
         if document.outcome.state == "gone":
             return  # the end is told when the kernel tells it
         course.last = document
-        if document.verdict.kind == "progressing":
+        progresses = document.verdict.kind == "progressing"
+        if progresses and course.stalled and stirs:
+            self._note_movement(one, course, document.verdict.headline)
+            self._trust(course)
+        elif stirs and not course.stalled and (progresses or not beside):  # who stirred has rested during the look
+            self._trust(course)
+            if progresses and not course.moved:
+                self._tell(one, "moves", document.verdict.headline)
+            course.moved = course.moved or progresses
+        elif progresses:
             self._note_slow(one, course, document)
         else:
             self._note_stall(one, course, "", document)
+
+    def _trust(self, course: _Course) -> None:
+        course.trust(self._watching.now_s())
+        course.look_again_s = 0.0
 
     def _note_stall(self, one: _Target, course: _Course, trouble: str, document: Document | None) -> None:
         if course.stalled or one.is_gone():

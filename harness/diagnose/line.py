@@ -235,6 +235,16 @@ def list_others(scene: Scene) -> list[tuple[LivingProcess, Counter]]:
     return [item for item in scene.stirring if not any(item[1] is counter for _, counter in scene.rising)]
 
 
+def stirs_beside(look: Look, pid: int | None = None) -> bool:
+    """Whether a process below the target moves that is shown not to be on its line."""
+    scene = open_scene(look, pid)
+    return any(
+        process is not scene.processes[0] and counter.tid in (process.pid, None) and not counter.name.startswith(_READ)
+        for process, counter in list_others(scene)
+        if counter.kind in ("io", "file", "beat")
+    )
+
+
 def tell_others(scene: Scene) -> list[str]:
     """ "thread stats moves (bytes written +120), beside the line of work" """
     told: dict[str, list[str]] = {}

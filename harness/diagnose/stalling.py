@@ -27,6 +27,10 @@ class Pace:
         self._since_s, self._before_s = now_s, 0.0
         return quiet_s
 
+    def begin_again(self, now_s: float) -> None:
+        """It was not quiet: only whose movement it was had to be seen."""
+        self._since_s = now_s
+
     def quiet_s(self, now_s: float) -> float:
         """While we watched."""
         return now_s - self._since_s

@@ -234,6 +234,31 @@ def test_what_a_parent_writes_is_believed_after_a_look(tmp_path: Path) -> None:
         )
 
 
+def test_what_one_of_several_writes_is_believed_after_a_look_or_when_all_stood(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: now_s[0])
+    me = {os.getpid(): 1, 1 << 22: 1}
+    still = Standstill(10.0)
+    with (tmp_path / "log").open("wb", buffering=0) as log:
+
+        def write(after_s: float) -> bool:
+            now_s[0] += after_s
+            log.write(b"alive")
+            return still.sample(me, 0, {})
+
+        still.sample(me, 0, {})
+        assert not write(9.0) and still.stirs, "a heartbeat, or a rank: a look has to say whose it is"
+        assert not write(2.0) and still.is_over()
+        still.told = True
+        assert not write(5.0), "it did not stand still with the command"
+        assert write(11.0), "it did"
+        still.told = False
+        still.restart()
+        assert write(5.0) and not write(6.0), "a look is trusted for as long again"
+
+
 def test_who_fails_has_never_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(100))
     monkeypatch.setattr("time.monotonic", lambda: float(next(clock)))

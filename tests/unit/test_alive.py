@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from harness.diagnose.alive import ALIVE_NAMES, exit_code_of
 from harness.diagnose.alive_document import judge_look
+from harness.diagnose.line import stirs_beside
 from harness.diagnose.moving import estimate_next
 from harness.diagnose.verdict import Document
 from harness.diagnose.waiting import describe_threads
@@ -1304,3 +1305,12 @@ def test_a_child_that_has_not_the_other_end_is_not_awaited() -> None:
     for alone, expected in ((True, "blocked-io"), (False, "progressing")):
         wait = Wait("read", fd=4, target="pipe:[7]", peer_pids=() if alone else (101,), alone=alone)
         assert judge(process(thread(100, get, line("train", 5), wait=wait)), beats).verdict.kind == expected
+
+
+@pytest.mark.parametrize(("written", "beside"), [((0, 60, 120), True), ((60, 60, 60), False)])
+def test_who_beats_beside_the_line_is_seen_to(written: tuple[int, ...], beside: bool) -> None:
+    wrote = Counter("io", "bytes written", (0.0, 1.0, 2.0), written, tid=101)
+    beats = process(thread(101, line("beat", 3), wait=NANOSLEEP), ppid=100, role="worker", counters=(wrote,))
+    stuck, waits = process(thread(100, *CONDITION, line("train", 5))), process(WAITS)
+    assert stirs_beside(look(stuck, beats)) is beside
+    assert not stirs_beside(look(waits, beats)), "it is the line"

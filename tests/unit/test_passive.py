@@ -42,6 +42,16 @@ def test_a_torn_value_is_no_local_that_rises_but_one_that_moved() -> None:
     assert ([one.values for one in rising], moved) == ([(5, 6, 7)], [])
 
 
+def test_a_last_value_that_is_another_objects_leaves_what_rose_before() -> None:
+    rising, _ = spied(5, 6, 7, 8, 1 << 50).locals()
+    assert [one.values for one in rising] == [(5, 6, 7, 8)]
+    assert spied(5, 6, 7, 8, 1 << 50, active=False).locals() == ([], []), "it slept: that is its value"
+    assert spied(5, 6, 7, 8, 1 << 50, 1 << 50).locals() == ([], [])
+    left = spied(5, 6, 7, 8)
+    left.sightings.append(Sighting(4.0, (Thread((Frame("save", "/job/train.py", 9),), True, True, 11),)))
+    assert left.locals() == ([], []), "that function has ended"
+
+
 def test_another_sample_is_wanted_where_one_value_alone_has_risen() -> None:
     assert spied(5, 5, 6).is_unsure and not spied(5, 5, 6, 6).is_unsure
     assert not spied(5, 5, 5).is_unsure and spied(5, 6).is_unsure

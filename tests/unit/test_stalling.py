@@ -44,3 +44,9 @@ def test_the_users_word_is_the_rule() -> None:
     pace = Pace(0.0, asked_s=2.0)
     pace.note_movement(100.0)
     assert pace.threshold_s == 2.0 and pace.tell() == "a stall is 2 s without movement, as --stall-after says"
+
+
+def test_what_was_not_quiet_is_no_quiet_period() -> None:
+    pace = Pace(0.0)
+    pace.begin_again(60.0)
+    assert pace.longest_s == 0.0 and pace.quiet_s(70.0) == 10.0 and pace.threshold_s == 60.0

@@ -15,8 +15,9 @@ from typing import NoReturn
 from harness.capture.arrivals import stop_following
 from harness.errors import EXIT_OUR_BUG
 
-# (processes, for how long nothing moved or null, whether to tell when it moves after all) -> exit status
-Look = Callable[[tuple[int, ...], float | None, bool], int]
+# (processes, for how long nothing moved or null, whether somebody stirred meanwhile, whether to tell when it moves)
+# -> exit status
+Look = Callable[[tuple[int, ...], float | None, bool, bool], int]
 
 
 class Looker:
@@ -27,20 +28,20 @@ class Looker:
         self.pid: int | None = None
         self.quiet_s: float | None = None
 
-    def start(self, pids: tuple[int, ...], quiet_s: float | None, tell_if_moving: bool) -> int:
+    def start(self, pids: tuple[int, ...], quiet_s: float | None, stirs: bool, tell_if_moving: bool) -> int:
         self.quiet_s = quiet_s
         self.pid = os.fork()
         if self.pid == 0:
-            self._work(pids, quiet_s, tell_if_moving)
+            self._work(pids, quiet_s, stirs, tell_if_moving)
         return self.pid
 
-    def _work(self, pids: tuple[int, ...], quiet_s: float | None, tell_if_moving: bool) -> NoReturn:
+    def _work(self, pids: tuple[int, ...], quiet_s: float | None, stirs: bool, tell_if_moving: bool) -> NoReturn:
         """In a session of its own: keys are not meant for it, and it can be ended with all that it starts."""
         status = EXIT_OUR_BUG
         try:
             os.setsid()
             stop_following()
-            status = self._look(pids, quiet_s, tell_if_moving)
+            status = self._look(pids, quiet_s, stirs, tell_if_moving)
         except BaseException:  # noqa: BLE001 (it must not come back into the supervisor, and not end without a word)
             import traceback
 

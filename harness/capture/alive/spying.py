@@ -210,25 +210,35 @@ class Spy:
             yield HotSpot(frame, times, len(self.sightings), tid)
 
     def locals(self) -> tuple[list[Counter], list[Counter]]:
-        """Integers that only rose, and those that moved otherwise; each seen in at least three samples, to the last."""
+        """Integers that only rose, and those that moved otherwise; each seen in at least three samples, to the last in
+        which its place could be read: that of a running thread may hold another object for a moment."""
         values: dict[_Where, list[Value]] = {}
         frames: dict[_Where, CrashFrame] = {}
         for sighting in self.sightings:
             for where, frame, value in _list_integers(sighting):
                 values.setdefault(where, []).append(value)
                 frames[where] = frame
-        last_s = self.sightings[-1].at_s if self.sightings else 0.0
         moved = [
             (
                 is_sure_to_rise(seen),
                 make_counter("local", _describe(where, frames[where]), _pairs(seen), frames[where], where.tid),
             )
             for where, read in values.items()
-            if len(read) >= ENOUGH and read[-1].at_s == last_s and len({one.value for one in read}) > 1
+            if len(read) >= ENOUGH and len({one.value for one in read}) > 1 and self._is_still_there(where, read[-1])
             for seen in [leave_out_torn(read)]
         ]
         rising = [one for rises, one in moved if rises]
         return rising[:_MOST_SHOWN], [one for rises, one in moved if not rises][:_MOST_SHOWN]
+
+    def _is_still_there(self, where: _Where, last: Value) -> bool:
+        """Seen in the last sample, or in the one before if its thread then ran, in the same function."""
+        if last.at_s == self.sightings[-1].at_s:
+            return True
+        thread = self.last().get(where.tid)
+        if thread is None or not thread.active or last.at_s != self.sightings[-2].at_s:
+            return False
+        frame = thread.frames[-where.depth] if where.depth <= len(thread.frames) else None
+        return frame is not None and (frame.name, frame.filename) == (where.function, where.file)
 
 
 def _integers(thread: Thread) -> tuple[tuple[str, str], ...]:

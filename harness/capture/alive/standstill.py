@@ -1,13 +1,14 @@
 """Since when nothing of a supervised command has moved that can be its line of work: what main threads wrote, files
 that grew, beats, children that ended well.
 
-Light, for the supervisor: no msgspec. What a process writes that has others below it is believed only where a look has
-said that the command moves: `diagnose.line` decides there, on what other threads do too. Decides nothing about why.
+Light, for the supervisor: no msgspec. What one of several processes writes is believed only where a look has said that
+the command moves: `diagnose.line` decides there who is its line of work. Decides nothing about why.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import stat
 import struct
@@ -33,11 +34,17 @@ class Standstill:
         self.due = self._begun = time.monotonic()
         self._marks: dict[tuple[object, str], int] = {}
         self._moved: dict[object, float] = {}
+        self._stirred: dict[object, float] = {}
         self._trust_s, self._trusted_until = after_s, 0.0
 
     @property
     def quiet_s(self) -> float:
         return time.monotonic() - max([self._begun, *self._moved.values()])
+
+    @property
+    def stirs(self) -> bool:
+        """Somebody has moved of late whom only a look could believe."""
+        return time.monotonic() - max(self._stirred.values(), default=-math.inf) < self.after_s
 
     def is_due(self) -> bool:
         return time.monotonic() >= self.due
@@ -53,18 +60,26 @@ class Standstill:
         if not any(what == "written" for _, what in marks):
             marks["output", "written"] = output_bytes
         marks["children", "ended"] = sum(status == 0 for status in ended.values())
-        unsure = {*parents.values(), "children"}
         sources = _find_sources(self._marks, marks)
-        believed = {one for one in sources if one not in unsure or now < self._trusted_until}
+        believed = {one for one in sources if self._is_believed(one, parents, now)}
         self._moved.update(dict.fromkeys(believed, now))
+        leaves = sources - believed - {*parents.values(), "children"}
+        self._stirred.update(dict.fromkeys(leaves, now))
         for pid in [pid for pid, status in ended.items() if status != 0]:
             self._moved.pop(pid, None)
         self._marks = marks
         self.due = now + self._every_s
         return bool(believed)
 
+    def _is_believed(self, one: object, parents: Mapping[int, int], now: float) -> bool:
+        """The only process; any for as long as the last look is trusted; and who stood still with the command."""
+        if now < self._trusted_until or (len(parents) < 2 and one != "children"):
+            return True
+        stood = now - self._stirred.get(one, -math.inf) > self.after_s
+        return self.told and stood and one not in {*parents.values(), "children"}
+
     def restart(self) -> None:
-        """A look has said that it moves: for a while, and for longer each time, what is not sure is believed."""
+        """A look has not shown that it stands: for a while, and for longer each time, what is not sure is believed."""
         self._begun = time.monotonic()
         self._trusted_until = self._begun + self._trust_s
         self._trust_s *= 2

@@ -62,6 +62,10 @@ class Watched:
         for tally in self.tallies.values():
             tally.close()
 
+    @property
+    def is_alone(self) -> bool:
+        return len(self.tallies) < 2
+
     def look_at_lines(self, at_s: float) -> None:
         """For those who look on: where its Python is on CPU, rarely, and without stopping it."""
         if self._spy.works and at_s >= self._lines_due_s:

@@ -62,6 +62,10 @@ class RemoteWatched:
         self.last_timeline: Timeline | None = None
         self.sight = Sight(begun.pid, begun.argv, 1, (), 0.0, 0, begun.output_s, ())
 
+    @property
+    def is_alone(self) -> bool:
+        return self.sight.processes < 2
+
     def last_output_s(self) -> float | None:
         return self._output_s
 
