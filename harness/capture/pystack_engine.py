@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
 from typing import Any
+
+from harness.capture.thread_registers import end_with_parent, hold_all
 
 
 def warm_engine() -> None:
@@ -18,10 +19,11 @@ def warm_engine() -> None:
         import pystack.engine  # noqa: F401
 
 
-def read_threads(pid: int, mode: str, stop: bool = True) -> list[dict[str, Any]]:
+def read_threads(pid: int, mode: str) -> list[dict[str, Any]]:
+    """The engine itself stops nothing; for native frames we must hold all threads."""
     from pystack.engine import NativeReportingMode, get_process_threads
 
-    threads = get_process_threads(pid, stop_process=stop, native_mode=NativeReportingMode[mode])
+    threads = get_process_threads(pid, stop_process=False, native_mode=NativeReportingMode[mode])
     return [_describe(thread) for thread in threads]
 
 
@@ -72,10 +74,10 @@ def _tell_gil(told: int) -> bool | None:
 
 
 def print_threads(pid: int, mode: str, deadline_s: float, stop: bool = True) -> None:
-    # Should our parent be gone by then, nobody else would end a look that hangs, and the target would stand for ever.
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, deadline_s)
-    print_answer(read_threads(pid, mode, stop))
+    end_with_parent(deadline_s)
+    with hold_all(pid) if stop else contextlib.nullcontext():
+        threads = read_threads(pid, mode)
+    print_answer(threads)
 
 
 def print_answer(threads: list[dict[str, Any]]) -> None:

@@ -63,7 +63,7 @@ class Said(NamedTuple):
 class Rung(NamedTuple):
     """`read` turns what the tool printed into threads, each with what is wrong with it (null: nothing).
 
-    `stops`: the tool stops the whole process, and may leave it so when it ends in the middle.
+    `stops`: the tool stops the process by a SIGSTOP, and may leave it so when it ends in the middle.
     """
 
     engine: str
@@ -112,14 +112,14 @@ def _own(pid: int, mode: str, deadline_s: float) -> Said:
 
 
 LADDER = (
-    Rung("pystack", "native-all", "native-all", _pystack, read_engine),
-    Rung("pystack", "native", "native", _pystack, read_engine),
+    Rung("pystack", "native-all", "native-all", _pystack, read_engine, stops=False),
+    Rung("pystack", "native", "native", _pystack, read_engine, stops=False),
     Rung("py-spy", "native", "native", _py_spy, read_spy),
     Rung("py-spy", "", "python", _py_spy, read_spy),
     Rung("own reader", "", "python", _own, read_spy, stops=False),
 )
 # An unwinder would follow an endless recursion to its end; what Python runs can be read without one.
-DEEP_LADDER = (Rung("pystack", "", "python", _pystack, read_engine), *LADDER[-2:])
+DEEP_LADDER = (Rung("pystack", "", "python", _pystack, read_engine, stops=False), *LADDER[-2:])
 
 
 def use_waiting_time(meanwhile: Callable[[], None]) -> Sequence[Rung]:

@@ -2,8 +2,9 @@
 
 PTRACE_SEIZE and PTRACE_INTERRUPT: no signal is sent, nothing stays behind, and the kernel lets the thread go when we
 end, whatever we die of. Only a thread that runs, or whose system call comes out the same (thread_calls.py), is stopped;
-one in another call, stopped, traced, or in uninterruptible sleep is left alone. Is to run in a process of its own
-(stacks.fork_tool), with one thread. Unwinds nothing.
+one in another call, stopped, traced, or in uninterruptible sleep is left alone; `hold_all` does so with every thread,
+for a tool that works in the same process. Is to run in a process of its own (stacks.fork_tool), with one thread.
+Unwinds nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 from harness.capture.thread_calls import Running, find_steady, is_done_again, name_call, read_doing, survives_stop
@@ -120,6 +122,38 @@ def hold_threads(pid: int, tids: Sequence[int], find_end: Callable[[int], int], 
 
 _LATE = "it did not stop in time"
 _NEVER = "a stop would have changed what its system calls return"
+
+
+@contextlib.contextmanager
+def hold_all(pid: int) -> Iterator[None]:
+    """All threads of a process, those too that come meanwhile. A tool's own PTRACE_ATTACH sends SIGSTOP, which stays
+    behind if the tool is killed; of this nothing does. OSError: one could not be held, and none is any more.
+    """
+    held: dict[int, int] = {}
+    try:
+        while new := [tid for task in Path(f"/proc/{pid}/task").iterdir() if (tid := int(task.name)) not in held]:
+            for tid in new:
+                held[tid] = _hold_one(pid, tid)
+        yield
+    finally:
+        for tid, signo in held.items():
+            with contextlib.suppress(OSError):  # our end will do it
+                _let_go(tid, signo)
+
+
+def _hold_one(pid: int, tid: int) -> int:
+    """The signal that it was about to receive."""
+    try:
+        _trace(_SEIZE, tid)
+        begun = _stop(tid)
+    except OSError:
+        doing = read_doing(pid, tid)
+        if doing is not None and doing.state not in "ZX":
+            raise
+        return 0  # it has ended
+    if begun is None:
+        raise OSError(errno.ETIMEDOUT, f"thread {tid} did not stop in time")
+    return begun[1]
 
 
 def _may_stop(pid: int, tid: int, slept: int | None) -> bool:

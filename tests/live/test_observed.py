@@ -5,6 +5,7 @@ Each program runs twice at once, one of them looked at. Values and errno are com
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -12,12 +13,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from harness.capture.alive.living import read_status
 from harness.capture.gdb_stacks import GDB
+from harness.capture.pystack_engine import print_threads
 from harness.capture.stacks import take_stacks
 from tests.live.processes import DEADLINE_S, state_of, until
 
@@ -135,6 +138,32 @@ def test_nobody_is_left_stopped_by_a_tool_that_is_killed_at_any_moment() -> None
                 )
         finally:
             target.kill()
+
+
+def test_nobody_is_left_stopped_when_all_of_a_look_is_killed_at_once() -> None:
+    """Nobody is left then who could let go: `--native always` holds every thread, and no SIGSTOP is sent for that."""
+    pytest.importorskip("pystack")
+    source = "import threading, time; [threading.Thread(target=time.sleep, args=(600,)).start() for _ in range(9)]"
+    with subprocess.Popen([sys.executable, "-c", f"{source}; print(flush=True)"], stdout=subprocess.PIPE) as target:
+        try:
+            assert target.stdout and target.stdout.readline()
+            for n in range(STOPS):
+                look = os.fork()
+                if look == 0:
+                    with contextlib.suppress(BaseException):
+                        print_threads(target.pid, "ALL", DEADLINE_S)
+                    os._exit(0)
+                until(lambda: find_tracer(target.pid) or has_ended(look), "no tool has come")  # noqa: B023
+                time.sleep(0.001 * n)
+                os.kill(look, signal.SIGKILL)
+                os.waitpid(look, 0)
+                until(lambda: runs_freely(target.pid), f"stopped in trial {n}")
+        finally:
+            target.kill()
+
+
+def has_ended(child: int) -> bool:
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def runs_freely(pid: int) -> bool:

@@ -372,7 +372,7 @@ def stand_in(script: str) -> Rung:
     def ask(pid: int, mode: str, deadline_s: float) -> Said:
         return run_tool([sys.executable, "-c", words, str(pid)], deadline_s)
 
-    return LADDER[0]._replace(engine="stand-in", mode="", ask=ask)
+    return LADDER[2]._replace(engine="stand-in", mode="", ask=ask)
 
 
 HANG = "import sys, time; print('no luck yet', file=sys.stderr, flush=True); time.sleep(600)"
