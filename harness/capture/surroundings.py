@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from harness.capture.kept_variables import KEPT
 from harness.capture.payload import payload
+from harness.capture.trust import check_interpreter
 from harness.errors import Unreadable
 from harness.evidence.answers import decode_json
 from harness.evidence.gap import Gap
@@ -43,6 +44,8 @@ def ask_interpreter(processes: Iterable[Process]) -> tuple[str | None, Gap | Non
     executable = next((process.executable for process in processes if is_python(process)), None)
     if executable is None:
         return None, None
+    if why := check_interpreter(executable):
+        return None, Gap(what="version of the interpreter", why=f"it is not run: {why}")
     try:
         answer = subprocess.run(
             [executable, "-I", "-S", str(payload("probes/interpreter.py"))],
@@ -78,7 +81,7 @@ def _script_of(process: Process, cwd: str) -> Path | None:
 def _read_script(path: Path) -> Iterator[Statement]:
     try:
         module = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return
     for node in _top_level(module.body):
         if isinstance(node, ast.Import):

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from harness.capture.link import Link
 
 _started = False
+# Not `-m`: the working directory, which others may be able to write, would come before the standard library.
+_HELPER = (
+    "import sys; sys.path[:] = [*filter(None, sys.path), sys.argv[1]]; from harness.commands.enable import watch; "
+    "watch(int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else None)"
+)
 
 
 def enable(cases: str | None = None) -> None:
@@ -39,7 +44,7 @@ def enable(cases: str | None = None) -> None:
     if not faulthandler.is_enabled():
         faulthandler.enable()
     helper = subprocess.Popen(
-        [sys.executable, "-m", "harness.commands.enable", str(os.getpid()), *([cases] if cases else [])],
+        [sys.executable, "-c", _HELPER, str(Path(__file__).parents[2]), str(os.getpid()), *([cases] if cases else [])],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         start_new_session=True,
@@ -118,7 +123,3 @@ def _report(pid: int, pidfd: int, link: Link, argv: tuple[str, ...], cases: str 
     keep_case(case, evidence, document, list(argv), started_ns)
     with contextlib.suppress(OSError):
         os.write(2, render(document, **look_of(2)).encode())
-
-
-if __name__ == "__main__":
-    watch(int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None)

@@ -5,10 +5,12 @@ What that user has prepared tells when it is run by anybody else: each program a
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import stat
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture.trust import check_package, check_program
+from harness.capture.trust import check_interpreter, check_package, check_program
 from tests.live.processes import DEADLINE_S
 
 NOBODY = 65534
@@ -149,3 +151,137 @@ def test_a_package_with_one_file_of_another_is_not_imported(tmp_path: Path) -> N
     assert check_package(tmp_path, "pystack") is None
     os.chown(file, NOBODY, NOBODY)
     assert "belongs to user" in (check_package(tmp_path, "pystack") or "")
+
+
+def test_what_others_may_write_by_an_access_list_is_not_run(tmp_path: Path) -> None:
+    """Mode 0775, group root: that the group's bits are the list's mask shows only in the list itself."""
+    program = tmp_path / "tool"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o775)
+    assert check_program(program).path
+    entries = [
+        (1, 7, -1),
+        (2, 7, NOBODY),
+        (4, 5, -1),
+        (16, 7, -1),
+        (32, 5, -1),
+    ]  # man 5 acl: owner, user, group, mask, rest
+    access_list = struct.pack("<I", 2) + b"".join(
+        struct.pack("<HHI", *entry[:2], entry[2] & 0xFFFFFFFF) for entry in entries
+    )
+    try:
+        os.setxattr(program, "system.posix_acl_access", access_list)
+    except OSError as error:
+        pytest.skip(f"no access lists on this file system: {error.strerror}")
+    assert "written by others" in (check_program(program).why or "")
+
+
+def test_in_a_user_namespace_nobodys_files_are_not_ours(tmp_path: Path) -> None:
+    """Whoever has no number there is shown as 65534: also to one who is 65534 himself."""
+    program = tmp_path / "tool"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    ask = f"from harness.capture.trust import check_program; print(check_program({str(program)!r}).path)"
+    command = ["unshare", "--user", sys.executable, "-c", ask]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
+    if done.returncode and "unshare" in done.stderr:
+        pytest.skip(f"no user namespaces here: {done.stderr.strip()}")
+    assert done.stdout == "None\n", done.stderr
+
+
+def test_an_interpreter_whose_library_is_anothers_is_not_started(theirs: Path, tmp_path: Path) -> None:
+    """Isolated or not, Python reads pyvenv.cfg, and takes its standard library from the home that is named there."""
+    folder = tmp_path / "environment"
+    (folder / "bin").mkdir(parents=True)
+    python = folder / "bin" / "python3"
+    python.symlink_to("/usr/bin/python3")
+    assert check_interpreter(str(python)) is None
+    config = folder / "pyvenv.cfg"
+    config.write_text(f"home = {theirs / 'bin'}\n")
+    assert "belongs to user" in (check_interpreter(str(python)) or "")
+    config.write_text("home = /usr/bin\n")
+    assert check_interpreter(str(python)) is None
+    config.chmod(0o666)
+    assert "written by others" in (check_interpreter(str(python)) or "")
+    config.unlink()
+    library = folder / "lib" / "python3.11"
+    library.mkdir(parents=True)
+    (library / "os.py").touch()
+    os.chown(library / "os.py", NOBODY, NOBODY)
+    assert "belongs to user" in (check_interpreter(str(python)) or "")
+
+
+def test_libraries_that_a_package_brings_are_looked_at_too(tmp_path: Path) -> None:
+    for name in ("pystack", "pystack.libs"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").touch()
+    assert check_package(tmp_path, "pystack") is None
+    os.chown(tmp_path / "pystack.libs" / "file", NOBODY, NOBODY)
+    assert "belongs to user" in (check_package(tmp_path, "pystack") or "")
+
+
+def test_root_runs_no_interpreter_of_another_to_ask_its_version(theirs: Path, tmp_path: Path) -> None:
+    """The command gives up its rights and starts what its user has; harness, still root, reports on it."""
+    user = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    script = f"{theirs / 'bin/python3'} & sleep 1; kill $!; exit 3"
+    done = look(["run", "--cases", tmp_path / "cases", "--", *user, "sh", "-c", script], theirs)
+    assert done.returncode == 3, done.stderr
+    assert not (theirs / "mark").exists(), (theirs / "mark").read_text()
+
+
+def test_root_asks_no_environment_of_another(theirs: Path) -> None:
+    for words in (["openmp", "--python", theirs / "bin/python3"], ["openmp"]):
+        done = look(words, theirs, VIRTUAL_ENV=str(theirs))
+        assert not (theirs / "mark").exists(), (theirs / "mark").read_text()
+        assert done.returncode == 3 and b"is not run by root" in done.stderr, done.stderr
+
+
+def test_ssh_of_another_is_not_run(theirs: Path) -> None:
+    shutil.copy(theirs / "bin/python3", theirs / "bin/ssh")
+    done = look(["ps", "nowhere.invalid"], theirs, PATH=f"{theirs / 'bin'}:{os.environ['PATH']}")
+    assert not (theirs / "mark").exists(), (theirs / "mark").read_text()
+    assert done.returncode == 3
+
+
+def test_enable_imports_nothing_from_the_working_directory(theirs: Path, tmp_path: Path) -> None:
+    for name in ("contextlib", "select", "faulthandler", "harness", "msgspec"):
+        (theirs / f"{name}.py").write_text(f"open({str(theirs / 'mark')!r}, 'a').write('{name}')\n")
+    script = tmp_path / "train.py"
+    script.write_text(
+        f"import harness, ctypes\nharness.enable(cases={str(tmp_path / 'cases')!r})\nctypes.string_at(0)\n"
+    )
+    environment = {**os.environ, "HARNESS_CASES": str(tmp_path / "cases")}
+    command = [sys.executable, script]
+    done = subprocess.run(command, cwd=theirs, env=environment, capture_output=True, timeout=DEADLINE_S, check=False)
+    assert done.returncode == -11, done.stderr
+    assert not (theirs / "mark").exists(), (theirs / "mark").read_text()
+
+
+def test_the_kept_py_spy_is_the_published_one_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from harness.capture.remote import tool
+
+    monkeypatch.setattr(tool, "_cache", lambda: tmp_path)
+    monkeypatch.setattr(tool, "_version", lambda: "9.9")
+    good = b"\x7fELF good"
+    kept = tmp_path / f"py-spy-9.9-aarch64-{hashlib.sha256(good).hexdigest()}"
+    kept.write_bytes(good)
+    assert tool.read_kept("aarch64") == good
+    kept.write_bytes(good + b" and more")
+    assert tool.read_kept("aarch64") is None
+    kept.write_bytes(good)
+    os.chown(kept, NOBODY, NOBODY)
+    assert tool.read_kept("aarch64") is None
+    os.chown(kept, 0, 0)
+    monkeypatch.setitem(tool._SHA256, ("9.9", "aarch64"), "0" * 64)
+    assert tool.read_kept("aarch64") is None
+
+
+def test_of_a_folder_with_pystack_nothing_else_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from harness.capture.remote.far.agent import _OnlyPystack
+
+    for name in ("pystack", "rich"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+    finder = _OnlyPystack(str(tmp_path))
+    assert finder.find_spec("pystack").origin == str(tmp_path / "pystack" / "__init__.py")
+    assert finder.find_spec("rich") is None and finder.find_spec("pystack.engine") is None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator
@@ -30,6 +31,7 @@ from harness.capture.files.owners import (
 )
 from harness.capture.openmp.remembered import Memory, ReadFolder, identity_of
 from harness.capture.payload import payload
+from harness.capture.trust import check_interpreter
 from harness.errors import HarnessError, Unreadable
 from harness.evidence.answers import decode_json, read_bounded
 from harness.evidence.gap import Gap
@@ -110,6 +112,16 @@ def _check_program(path: Path) -> None:
     program = head in _PROGRAMS and "py" in path.name.lower()
     if not os.access(path, os.X_OK) or not (program or shim):
         raise HarnessError(f"{path} is not a Python interpreter.", hint=hint)
+    if os.geteuid() == 0 and (why := check_interpreter(str(path.absolute()))):
+        owner = shlex.quote(_name_owner(path))
+        message = f"{path} is not run by root: {why}."
+        raise HarnessError(message, hint=f"sudo -u {owner} harness openmp --python {shlex.quote(str(path))}")
+
+
+def _name_owner(path: Path) -> str:
+    with contextlib.suppress(KeyError, OSError):
+        return path.owner()
+    return "USER"
 
 
 class Installed:

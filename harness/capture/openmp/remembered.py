@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from harness import __version__
 from harness.capture.files.binaries import Binary
+from harness.capture.trust import check_file
 
 _FORMAT = f"1 {__version__}"
 _MOST_ENTRIES = 100_000
@@ -113,7 +114,7 @@ def _is_settled(identity: Identity) -> bool:
 
 
 def _load(place: Path | None) -> _Stored:
-    if place is not None:
+    if place is not None and check_file(place) is None:
         with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):
             stored = msgspec.msgpack.decode(place.read_bytes(), type=_Stored)
             if stored.format == _FORMAT:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import IO, Any, NamedTuple
 
 from harness.capture.remote.place import Host
+from harness.capture.trust import find_program
 from harness.errors import HarnessError, UsageError
 
 _LONGEST_LINE = 64 << 20
@@ -83,6 +84,7 @@ class Link:
         self._lines: deque[bytes] = deque()
         self.beat: Callable[[], bytes] | None = None
         self._beaten = time.monotonic()
+        command = [_find(command[0]), *command[1:]]
         try:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
@@ -186,6 +188,15 @@ class Link:
             self._process.wait()
         for pipe in (self._stdout, self._stderr):
             pipe.close()
+
+
+def _find(word: str) -> str:
+    """What --via names is the user's own word; ssh is ours, and found as all our tools are."""
+    if word != "ssh":
+        return word
+    if found := find_program(word):
+        return found
+    raise HarnessError("There is no ssh on PATH that only root and you can write.", hint="install the OpenSSH client")
 
 
 def _not_null(pipe: IO[bytes] | None) -> IO[bytes]:

@@ -36,7 +36,7 @@ _MOST_FACTS = 10_000
 _TRUST = (
     'ok() {{ r=$(readlink -f "$1" 2>/dev/null); test -n "$r" && test -f "$r" || return 1; w=$r; while :; do '
     'n=$(ls -ldn "$w" 2>/dev/null) || return 1; set -- $n; case $3 in 0|$u) ;; *) return 1;; esac; '
-    "case $1 in d????????[tT]*) ;; ????????w*) return 1;; ?????w*) test $4 = 0 || return 1;; esac; "
+    "case $1 in d????????[tT]*) ;; ?????w*|????????w*) return 1;; esac; "
     'test "$w" = / && return 0; w=${{w%/*}}; test -n "$w" || w=/; done; }}; '
 )
 _ASK = (

@@ -20,7 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.capture.trust import find_program
+from harness.capture.trust import check_file, find_program
 from harness.errors import HarnessError
 
 _DEADLINE_S = 120
@@ -31,6 +31,13 @@ _TAGS = {
     "aarch64": "manylinux_2_17_aarch64",
     "armv7l": "manylinux_2_17_armv7l",
     "i686": "manylinux_2_5_i686",
+}
+# Of the programs in the wheels of releases that were there when this was written.
+_SHA256 = {
+    ("0.4.3", "x86_64"): "a41205d4925beafd108e1ace85e66c0a1a7adbfcbebcd4441f07848b608886c0",
+    ("0.4.3", "aarch64"): "ad6e22882e8dcaced4f0a76fef10d372645cc7b94c48a289ebe1bedb754774ed",
+    ("0.4.3", "armv7l"): "6df2771577c6c0fe5399ff07be3560b84b95b465c612abffc2da304e260b0626",
+    ("0.4.3", "i686"): "f56cfc20cbb6f147a967b323ab9c6b334327fca4a984fd23a85168d1d29a35ac",
 }
 
 
@@ -49,21 +56,38 @@ def load_py_spy(machine: str) -> Tool:
 
 @cache
 def _load(machine: str) -> Tool:
-    data = _find_program(machine).read_bytes()
+    data = _read_program(machine)
     return Tool(zlib.compress(data, 1), hashlib.sha256(data).hexdigest())
 
 
-def _find_program(machine: str) -> Path:
+def _read_program(machine: str) -> bytes:
+    """What is sent is what was checked: it is read once."""
     beside_us = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or find_program("py-spy")
     if beside_us and machine == platform.machine() and sys.platform == "linux" and _is_program(Path(beside_us)):
-        return Path(beside_us)
+        return Path(beside_us).read_bytes()
     if machine not in _TAGS:
         hint = "pip install py-spy, over there"
         raise HarnessError(f"There is no py-spy for the processor {machine}.", hint=hint)
-    kept = _cache() / f"py-spy-{_version()}-{machine}"
-    if not kept.exists():
-        _fetch(machine, kept)
-    return kept
+    if (data := read_kept(machine)) is None:
+        _fetch(machine)
+        data = read_kept(machine)
+    if data is None:
+        raise HarnessError(f"The py-spy in {_cache()} is not the one that was published.", hint=f"ls -l {_cache()}")
+    return data
+
+
+def read_kept(machine: str) -> bytes | None:
+    """From the cache, by its hash, each time: the published one; of a version we do not know, the one in its name."""
+    known = _SHA256.get((_version(), machine))
+    for path in sorted(_cache().glob(f"py-spy-{_version()}-{machine}-*")):
+        wanted = known or path.name.rpartition("-")[2]
+        try:
+            data = path.read_bytes()
+        except OSError:
+            continue
+        if check_file(path) is None and hashlib.sha256(data).hexdigest() == wanted:
+            return data
+    return None
 
 
 def _is_program(path: Path) -> bool:
@@ -81,10 +105,11 @@ def _version() -> str:
     return metadata.version("py-spy")
 
 
-def _fetch(machine: str, kept: Path) -> None:
-    """Whole or not at all. pip checks the wheel against the index; the wheel's own list has the program's hash."""
-    kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=kept.parent, prefix=".fetch-") as folder:
+def _fetch(machine: str) -> None:
+    """Whole or not at all. pip checks the wheel against the index; its hash is in the name it is kept by."""
+    cache = _cache()
+    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache, prefix=".fetch-") as folder:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
         command += ["--platform", _TAGS[machine], "--dest", folder, f"py-spy=={_version()}"]
         try:
@@ -99,8 +124,9 @@ def _fetch(machine: str, kept: Path) -> None:
             hint = "pip install py-spy, over there"
             raise HarnessError(f"py-spy for {machine} cannot be fetched: {words}", hint=hint)
         part = Path(folder) / "program"
-        part.write_bytes(_unpack(wheels[0]))
+        part.write_bytes(data := _unpack(wheels[0]))
         part.chmod(0o600)
+        kept = cache / f"py-spy-{_version()}-{machine}-{hashlib.sha256(data).hexdigest()}"
         os.replace(part, kept)  # noqa: PTH105 (as in evidence/case.py, but over file systems it must fail)
 
 

@@ -13,6 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from importlib.machinery import PathFinder
 from typing import IO, Any
 
 import msgspec
@@ -170,9 +171,18 @@ def _use_tools(pids: Sequence[int]) -> None:
     """What was sent comes first; else those of the targets' own environment, then what is on PATH."""
     if "py-spy" not in stacks.CARRIED and (path := find_tool("py-spy", pids)):
         stacks.CARRIED["py-spy"] = path
-    for folder in filter(None, map(find_pystack, pids)):
-        if folder not in sys.path:
-            sys.path.append(folder)
+    if folder := next(filter(None, map(find_pystack, pids)), None):
+        sys.meta_path.append(_OnlyPystack(folder))
+
+
+class _OnlyPystack:
+    """Of the folder that it was found in nothing else is imported: only its own files have been looked at."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        return PathFinder.find_spec(name, [self._folder]) if name == "pystack" else None
 
 
 _CALLS = {

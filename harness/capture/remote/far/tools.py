@@ -96,6 +96,8 @@ def _keep_in(place: str, data: bytes, keep: bool) -> Kept:
         _write(written := os.open(file, flags, 0o700), data)
         if keep:
             os.close(written)
+            if why := check_program(file).why:
+                raise OSError(errno.EACCES, why)
             return _try(Kept(str(file), left=str(folder)))
         kept = Kept(_path_of(_reopen(written)))
     except OSError:
