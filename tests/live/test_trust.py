@@ -285,3 +285,15 @@ def test_of_a_folder_with_pystack_nothing_else_is_imported(tmp_path: Path, monke
     finder = _OnlyPystack(str(tmp_path))
     assert finder.find_spec("pystack").origin == str(tmp_path / "pystack" / "__init__.py")
     assert finder.find_spec("rich") is None and finder.find_spec("pystack.engine") is None
+
+
+def test_gdb_runs_nothing_of_the_working_directory_the_home_or_beside_the_program(
+    trap: subprocess.Popen[bytes], theirs: Path
+) -> None:
+    script = f"python open({str(theirs / 'mark')!r}, 'a').write('gdb')\n"
+    for name in (".gdbinit", "bin/python3-gdb.gdb", "bin/.gdbinit", ".config/gdb/gdbinit"):
+        (theirs / name).parent.mkdir(parents=True, exist_ok=True)
+        (theirs / name).write_text(script)
+    done = look(["attach", trap.pid, "--for", "1", "--native", "always", "--json"], theirs, HOME=str(theirs))
+    assert not (theirs / "mark").exists(), (theirs / "mark").read_text()
+    assert json.loads(done.stdout)["outcome"]["state"] == "alive", done.stderr

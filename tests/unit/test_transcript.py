@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from harness.evidence.transcript import clean_for_terminal, part_from_text, read_transcript
 
 SECOND = 1_000_000_000
@@ -66,3 +68,20 @@ def test_invalid_utf8_and_nul_are_survived(tmp_path: Path) -> None:
 def test_no_output_is_no_line(tmp_path: Path) -> None:
     keep(tmp_path, "stdout.log", b"", [])
     assert read_transcript(tmp_path, "stdout", 0).parts[0].lines == ()
+
+
+UNSEEN = """
+202a 202b 202c 202d 202e 2066 2067 2068 2069 200e 200f 061c 200b 200c 200d 2060 feff ad 2028 2029 e0041
+"""
+
+
+@pytest.mark.parametrize("number", UNSEEN.split())
+def test_what_deceives_a_reader_does_not_reach_the_terminal(number: str) -> None:
+    """Directions of writing (CVE-2021-42574), characters without width, line ends that are no newline, tags."""
+    assert clean_for_terminal(f"rm {chr(int(number, 16))}-rf") == "rm -rf"
+    assert part_from_text("log", f"a{chr(int(number, 16))}b").lines == ("ab",)
+
+
+def test_text_of_every_script_stays() -> None:
+    for text in ("Größe ≥ 3 µs", "שלום", "训练 完成", "обучение", "✓ 🚀"):
+        assert clean_for_terminal(text) == text
