@@ -10,7 +10,7 @@
  *   the next piece of code that is executed at the top;
  *
  *   exit() with a status other than 0, and whether the interpreter had ended itself before. Where it had not, native
- *   code called exit() while Python was running. _exit() and signals say nothing here.
+ *   code called exit() while Python was running: whose it is, is told too. _exit() and signals say nothing here.
  *
  * Nothing waits: one message, or none where it cannot be delivered at once, or where a seccomp filter of the program's
  * own might kill for it. A hook costs some 100 ns for each audited event (id, open, import). The interpreter's
@@ -21,9 +21,18 @@
 
 #if defined(__linux__) && (defined(__x86_64__) || defined(__aarch64__))
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#ifdef __GLIBC__ /* the oldest version, as of dlsym (interpose.c) */
+#ifdef __x86_64__
+__asm__(".symver dladdr, dladdr@GLIBC_2.2.5");
+#else
+__asm__(".symver dladdr, dladdr@GLIBC_2.17");
+#endif
+#endif
 
 #define WEAK __attribute__((weak))
 
@@ -95,12 +104,24 @@ static int on_audit(const char *event, void *arguments, void *unused) {
     return 0;
 }
 
+/* Of a path that is too long, its end: the name matters. */
+static void name_caller(char *to, size_t room) {
+    Dl_info image;
+    if (harness_exit_caller && dladdr(harness_exit_caller, &image) && image.dli_fname) {
+        size_t length = strlen(image.dli_fname);
+        strcpy(to, image.dli_fname + (length < room ? 0 : length - room + 1));
+    }
+}
+
 static void on_leaving(int status, void *unused) {
     struct harness_ending ending = {.status = status, .finalised = finalised};
     (void)unused;
+    if (status == 0)
+        return;
     memcpy(ending.type, uncaught, sizeof ending.type);
-    if (status != 0)
-        tell(&ending);
+    if (!finalised && !uncaught[0])
+        name_caller(ending.caller, sizeof ending.caller);
+    tell(&ending);
 }
 
 void harness_watch_ending(void) {

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #define HARNESS_API __attribute__((visibility("default")))
-#define HARNESS_ABI 6
+#define HARNESS_ABI 7
 
 /* One signal as it arrived at the supervisor. */
 struct harness_signal {
@@ -125,7 +125,8 @@ struct harness_leave {
 
 /* How a Python program leaves by itself, told by it (native/ending.c). status is -1 when an exception of that type
  * reaches the top of a thread, else what exit() was given: then type is not empty if such an exception was the last
- * thing that happened, and finalised says whether the interpreter had ended itself before. */
+ * thing that happened, and finalised says whether the interpreter had ended itself before. Where neither is so, caller
+ * is the image that called exit(), as far as that could be seen. */
 struct harness_ending {
     uint32_t abi;
     uint32_t size;
@@ -135,6 +136,7 @@ struct harness_ending {
     int32_t status;
     uint32_t finalised;
     char type[128];
+    char caller[256];
 };
 
 /* A signal that was sent to some thread of this machine, as the kernel tells it. code is its si_code: above 0 the

@@ -80,6 +80,8 @@ void harness_stop_telling(void);
 
 /* From here on a Python program tells how it leaves by itself (ending.c); nothing in any other program. */
 void harness_watch_ending(void);
+/* From where exit() was called (interpose.c). Null: it was not, or not through us. */
+extern const void *harness_exit_caller;
 
 static inline int starts_with(const char *text, const char *prefix) {
     return strncmp(text, prefix, strlen(prefix)) == 0;

@@ -143,17 +143,18 @@ def _process(member: Member, peak_rss_bytes: int | None) -> model.Process:
 
 
 def _uncaught(record: Any, started_ns: int) -> model.Uncaught:
-    return model.Uncaught(record.pid, (record.time_ns - started_ns) / 1e9, _type(record) or "?")
+    return model.Uncaught(record.pid, (record.time_ns - started_ns) / 1e9, _text(record.type) or "?")
 
 
 def _exit(record: Any, started_ns: int) -> model.Exit:
     at_s = (record.time_ns - started_ns) / 1e9
-    return model.Exit(record.pid, at_s, record.status & 0xFF, bool(record.finalised), _type(record))
+    caller = _text(record.caller)
+    return model.Exit(record.pid, at_s, record.status & 0xFF, bool(record.finalised), _text(record.type), caller)
 
 
-def _type(record: Any) -> str | None:
+def _text(field: Any) -> str | None:
     ffi, _ = native.load()
-    return ffi.string(record.type, len(record.type)).decode("utf-8", "replace") or None
+    return ffi.string(field, len(field)).decode("utf-8", "replace") or None
 
 
 def describe_crash(report: Report) -> Crash:

@@ -40,6 +40,8 @@ _SAYS_LOST = re.compile(
 _LOST_PEER = frozenset(
     ["EOFError", "BrokenPipeError", "ConnectionResetError", "ConnectionAbortedError", "IncompleteReadError"]
 )
+# A pool of multiprocessing starts another worker in silence; who waits for what the lost one had, waits for ever.
+_LOST_RESULT = "multiprocessing.context.TimeoutError"
 _LOST_PEER_TEXT = re.compile(
     r"Connection (?:closed|reset) by peer|Broken pipe|remote process exited|Connection refused"
 )
@@ -95,13 +97,22 @@ def find_culprit(evidence: Evidence, words: Words) -> Culprit:
 
 
 def _find_passed_on(failures: Failures, main: Process) -> Culprit | None:
-    """A shell, a debugger or a launcher that ends as the last of its children that failed has ended."""
-    assert main.ending is not None
-    for process in reversed(failures.before(main)):
-        assert process.ending is not None
-        if passes_on(main.ending.exit_code, process.ending) or (main.ending == process.ending and is_wrapper(main)):
-            ground = Ground(f"the command passed it on as {_tell(main.ending)}", "wait status")
-            return _of(failures.evidence, process, grounds=(ground,) if process.ending != main.ending else ())
+    """A shell, a debugger or a launcher ends as the last of its children that failed has ended; and so may that one."""
+    found = main
+    while below := _whose_end_it_passes_on(failures, found):
+        found = below
+    if found is main:
+        return None
+    ground = Ground(f"the command passed it on as {_tell(main.ending)}", "wait status")
+    return _of(failures.evidence, found, grounds=(ground,) if found.ending != main.ending else ())
+
+
+def _whose_end_it_passes_on(failures: Failures, process: Process) -> Process | None:
+    for other in reversed(failures.before(process)):
+        assert process.ending is not None and other.ending is not None
+        same = process.ending == other.ending and is_wrapper(process)
+        if passes_on(process.ending.exit_code, other.ending) or same or failures.timed_out(process, other):
+            return other
     return None
 
 
@@ -112,7 +123,7 @@ def _find_by_words(failures: Failures, main: Process, words: Words) -> Culprit |
     if noticed is not None or (main.ending and main.ending.signo is not None):
         return noticed
     lost = _says_it_lost_one(own, words)
-    if own is not None and lost is None and own.name not in _LOST_PEER:
+    if own is not None and lost is None and own.name not in _LOST_PEER and own.type != _LOST_RESULT:
         return None
     if ranks := _failed_ranks(failures, words):
         linked = lost is not None or main.ending == ranks[0].ending

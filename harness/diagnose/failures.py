@@ -14,6 +14,8 @@ _WRAPPERS = frozenset(
     ["sh", "bash", "dash", "zsh", "ksh", "ash", "busybox", "timeout", "env", "nice", "nohup", "stdbuf", "xargs"]
 )
 
+_TIMED_OUT = 124  # man 1 timeout
+
 
 class Failures:
     """The failed processes of one run."""
@@ -74,19 +76,29 @@ class Failures:
             for kill in self.evidence.kills
         )
 
+    def timed_out(self, process: Process, other: Process) -> bool:
+        """timeout(1) leaves with a status of its own when it has sent its signal."""
+        if "timeout" not in _names(process) or process.ending is None or process.ending.exit_code != _TIMED_OUT:
+            return False
+        return other.ending is not None and other.ending.signo is not None
+
     def went_on_after(self, process: Process, parent: Process) -> bool:
         """The parent started another process after it had fallen."""
         fell_s = self.fell_s(process)
         return any(other.ppid == parent.pid and other.first_seen_s > fell_s for other in self.evidence.processes)
 
     def failed_ranks(self) -> list[Process]:
-        """Of the last start of each rank, those that failed, the first one first."""
+        """The first one first."""
+        return sorted(filter(has_failed, self.ranks()), key=self.fell_s)
+
+    def ranks(self) -> list[Process]:
+        """The last start of each rank."""
         last = {
             process.rank: process
             for process in sorted(self.evidence.processes, key=lambda process: process.first_seen_s)
             if process.rank is not None and process is not self.main and self._starts_rank(process)
         }
-        return sorted(filter(has_failed, last.values()), key=self.fell_s)
+        return list(last.values())
 
     def _starts_rank(self, process: Process) -> bool:
         """What a rank starts itself inherits the variable that says which rank it is."""
@@ -115,8 +127,11 @@ def has_failed(process: Process) -> bool:
 def is_wrapper(process: Process | None) -> bool:
     if process is None:
         return False
-    names = {PurePath(process.executable or "").name, PurePath(process.argv[0]).name if process.argv else ""}
-    return bool(names & _WRAPPERS)
+    return bool(_names(process) & _WRAPPERS)
+
+
+def _names(process: Process) -> set[str]:
+    return {PurePath(process.executable or "").name, PurePath(process.argv[0]).name if process.argv else ""}
 
 
 def passes_on(code: int | None, ending: Ending) -> bool:

@@ -51,9 +51,9 @@ def tell_other_ranks(reading: Reading) -> tuple[Ground, ...]:
         frame = _find_frame(glimpse) if glimpse.event == "failure" else None
         if frame is not None:
             grounds.append(Ground(f"when {glimpse.why}, rank {glimpse.rank} was in {frame.place}", _SOURCE))
-    for process in reading.evidence.processes:
+    for process in reading.failures.ranks():
         ended_well = process.ending is not None and process.ending.exit_code == 0
-        if process.rank is not None and ended_well and (process.ended_s or 0.0) <= (reading.culprit.ended_s or 0.0):
+        if ended_well and (process.ended_s or 0.0) <= (reading.culprit.ended_s or 0.0):
             grounds.append(Ground(f"rank {process.rank} had ended before, with exit status 0", process.source))
     return tuple(grounds)
 

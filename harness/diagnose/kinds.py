@@ -15,9 +15,15 @@ from harness.diagnose.limits import find_cpu_limit
 from harness.diagnose.loading import MARKERS, find_misfit
 from harness.diagnose.matching import (
     CPP_RUNTIME,
+    CUDA,
     LIBC,
+    MAC_MALLOC,
     MAY_BE_LOGGED,
+    METAL,
+    OPENBLAS,
+    OPENMP,
     RUST_RUNTIME,
+    TORCH,
     Finding,
     Kind,
     claims,
@@ -159,7 +165,7 @@ def _python_exception(reading: Reading) -> Finding | None:
 def _exit_nonzero(reading: Reading) -> Finding | None:
     if reading.exit_code is None:
         return None
-    told, printed = reading.exit, next(reversed(reading.words.exceptions), None)
+    told, printed = reading.exit, reading.printed_last
     if printed is None or reading.is_log:
         return Finding("supported" if reading.is_log else "established", "", (), {})
     ground = Ground(f"printed before: {printed.sentence}", str(printed.end))
@@ -218,6 +224,7 @@ KINDS: tuple[Kind, ...] = (
                 r"OMP: Error #15: Initializing (?P<second>\S+), but found (?P<first>\S+) already initialized",
                 "SIGABRT",
                 "omp15_linux_libomp_so.txt",
+                speaker=OPENMP,
             ),
         ),
         rule=_two_runtimes,
@@ -264,6 +271,7 @@ KINDS: tuple[Kind, ...] = (
                 r"OpenBLAS error: Memory allocation .*failed.*",
                 "exit",
                 "OpenBLAS error: Memory allocation still failed",
+                speaker=OPENBLAS,
             ),
         ),
         rule=_refused_by_rust,
@@ -308,16 +316,23 @@ KINDS: tuple[Kind, ...] = (
         "a limit was hit: CPU time, file size, threads, open files, disk",
         "A resource limit was hit: {detail}{where}{limit}",
         markers=(
-            marker(r"libgomp: Thread creation failed: .*", "exit SIGABRT", "libgomp_thread_creation_failed.txt"),
+            marker(
+                r"libgomp: Thread creation failed: .*",
+                "exit SIGABRT",
+                "libgomp_thread_creation_failed.txt",
+                speaker=OPENMP,
+            ),
             marker(
                 r"OpenBLAS blas_thread_init: pthread_create failed.*",
                 "exit",
                 "OpenBLAS blas_thread_init: pthread_create failed for thread 3 of 8",
+                speaker=OPENBLAS,
             ),
             marker(
                 r"OMP: Error #34: .*",
                 "exit SIGABRT",
                 "OMP: Error #34: System unable to allocate necessary resources for OMP thread:",
+                speaker=OPENMP,
             ),
             marker(
                 r"RuntimeError: (?P<what>can't start new thread)", "exception", "RuntimeError: can't start new thread"
@@ -349,6 +364,7 @@ KINDS: tuple[Kind, ...] = (
                 r"\S{1,200}\.cuh?:\d+: .*Assertion `.*?` failed",
                 "SIGABRT exit",
                 "synth/cuda_device_side_assert.txt",
+                speaker=CUDA,
             ),
             marker(
                 r"(?:RuntimeError|(?:torch\.)?AcceleratorError): (?P<what>CUDA error: device-side assert triggered)",
@@ -359,6 +375,7 @@ KINDS: tuple[Kind, ...] = (
                 r"(?:\S*/)?(?P<what>(?:MPS|Metal|MTL)\w*\.mm?:\d+: failed assertion .*)",
                 "SIGABRT",
                 "synth/mps_ndarray_failed_assertion.txt",
+                speaker=METAL,
             ),
         ),
         remedies=(
@@ -380,6 +397,7 @@ KINDS: tuple[Kind, ...] = (
                 r"(?P<what>Watchdog caught collective operation timeout: \w+\([^)]*\))",
                 "SIGABRT exit",
                 "synth/nccl_watchdog_timeout.txt",
+                speaker=TORCH,
             ),
             marker(
                 r"RuntimeError: \[\S*?(?P<what>gloo/\S+\] (?:Timed out waiting|Connection closed|Connection reset).*)",
@@ -464,6 +482,7 @@ KINDS: tuple[Kind, ...] = (
                 r".*malloc: \*\*\* error for object \S+: (?P<what>pointer being freed was not allocated)",
                 _HEAP_ENDS,
                 "python(1,0x2) malloc: *** error for object 0x1: pointer being freed was not allocated",
+                speaker=MAC_MALLOC,
             ),
         ),
         remedies=(_HEAP_CHECK,),

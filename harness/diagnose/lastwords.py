@@ -39,13 +39,18 @@ _THREAD = re.compile(
 )
 _DUMP_FRAME = re.compile(r'\s+File "(?P<file>.*)", line (?P<line>\d{1,9}) in (?P<function>.+)')
 _TRACEBACK = "Traceback (most recent call last):"
-# torch's excepthook in a rank, and torchrun's --tee, write a rank in front of each line.
-_RANK_PREFIX = re.compile(r"^\[(?:rank|default)(?P<rank>\d{1,9})\]:(?: |$)")
+# torch's excepthook in a rank, and torchrun's --tee, write a rank in front of each line; or both do, one by one.
+# The last part: it is one of the two, not nothing.
+_RANK_PREFIX = re.compile(r"^(?:\[default(?P<local>\d{1,9})\]:)?(?:\[rank(?P<rank>\d{1,9})\]:(?: |$))?(?<=.)")
 _FRAME = re.compile(r'\s*File "(?P<file>.*)", line (?P<line>\d{1,9}), in (?P<function>.+)')
 _EXCEPTION = re.compile(r"(?P<type>[A-Za-z_](?:[\w.]|<locals>)*)(?:: ?(?P<message>.*))?$")
 _IN_THREAD = re.compile(r"Exception in thread (?P<thread>.+):\s*$")
 _CAUSED = "The above exception was the direct cause"
-_RERAISED = "Original Traceback (most recent call last):"  # torch: what a worker sent to its parent
+# What a worker sent to its parent: torch prints it in the exception, pools as text of the cause, torch's spawn in that
+# of the parent.
+_RERAISED = "Original Traceback (most recent call last):"
+_REMOTE = re.compile(r"(?:\w+\.)*_?RemoteTraceback: ?$")
+_SPAWNED = re.compile(r"-- Process \d+ terminated with the following error:$")
 _NOT_USER_CODE = re.compile(r"/(site|dist)-packages/|/lib/python\d\.\d+t?/|^<(?!string>|stdin>|ipython)")
 # What stands between the interpreter and a program that it runs by `-m`.
 _RUNS_MODULE = re.compile(r"<frozen runpy>|.*/runpy\.py")
@@ -108,7 +113,8 @@ class Traceback(NamedTuple):
     """`end` is the line that names the exception; whether the lines after it belong to its message, no one can tell.
 
     `caused`: it says that the exception printed before it was its direct cause; one that was merely being handled is
-    none. `reraised`: what a worker had sent, printed as part of the exception before it. `rank`: written in front.
+    none. `reraised`: what a worker had sent, printed as part of the exception before it, or of its cause. `rank`: in
+    front.
     """
 
     type: str
@@ -132,7 +138,8 @@ class Traceback(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        first = self.message.strip().partition("\n")[0]
+        lines = (line.strip() for line in self.message.splitlines())
+        first = next((line for line in lines if line.strip("=-")), "")  # torchrun's begins with a rule
         return f"{self.type}: {first}" if first else self.type
 
 
@@ -227,7 +234,7 @@ def _split_ranks(part: Part) -> dict[str | None, list[tuple[int, str]]]:
     streams: dict[str | None, list[tuple[int, str]]] = {None: []}
     for number, line in enumerate(part.lines):
         prefix = _RANK_PREFIX.match(line)
-        rank, text = (prefix["rank"], line[prefix.end() :]) if prefix else (None, line)
+        rank, text = (prefix["rank"] or prefix["local"], line[prefix.end() :]) if prefix else (None, line)
         streams.setdefault(rank, []).append((number, text))
     return streams
 
@@ -250,11 +257,17 @@ def _read_traceback(part: Part, rank: str | None, lines: list[tuple[int, str]], 
         frames=tuple(reversed(frames)),
         thread=in_thread["thread"] if in_thread else None,
         caused=bool(before) and before[-1].startswith(_CAUSED),
-        reraised=lines[start][1].startswith(_RERAISED),
+        reraised=lines[start][1].startswith(_RERAISED) or _is_remote(before),
         place=place_in(part, lines[start][0]),
         end=place_in(part, lines[index][0]),
         rank=rank,
     )
+
+
+def _is_remote(before: list[str]) -> bool:
+    if before[-1:] == ['"""']:
+        return any(_REMOTE.match(text) for text in before)
+    return bool(before) and _SPAWNED.match(before[-1]) is not None
 
 
 def _read_message(lines: list[tuple[int, str]]) -> Iterator[str]:

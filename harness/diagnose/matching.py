@@ -18,21 +18,33 @@ from harness.diagnose.verdict import Ground, Remedy, Status
 
 EXCEPTION = "exception"  # the text is how the uncaught exception begins, with its type
 EXIT = "exit"  # the text is among the last words of a process that left with a non-zero status; exit=N: with that one
-# Which images print a text and call abort() themselves. Without one of these it is any library, never the interpreter.
+# Which images print a text and call abort() or exit() themselves: a text without a known speaker only supports.
 LIBC = re.compile(r"libc[.-].*|libc\.musl-.*|ld-musl-.*")
 CPP_RUNTIME = re.compile(r"lib(?:stdc\+\+|c\+\+|c\+\+abi)[.-].*")
 RUST_RUNTIME = re.compile(r"libstd-[0-9a-f]+\.(?:so|dylib)")
-_OFTEN_LINKED_IN = (CPP_RUNTIME, RUST_RUNTIME)
+OPENBLAS = re.compile(r".*openblas.*")
+OPENMP = re.compile(r"lib(?:gomp|i?omp5?)[.-].*")  # and whatever else holds a runtime: by content
+CUDA = re.compile(r"lib(?:cuda|cudart|c10_cuda|torch_cuda)[\w-]*\..*")
+METAL = re.compile(r"lib(?:MPS|Metal|MTL)\w*\..*|(?:MPS|Metal|MTL|AGXMetal)\w*")
+TORCH = re.compile(r"lib(?:stdc\+\+|c\+\+|c\+\+abi|c10|torch)\w*[.-].*")
+_FFI = re.compile(r"libffi[.-].*")  # what was called through it, has nothing else inside
+MAC_MALLOC = re.compile(r"libsystem_(?:malloc|c)\.dylib")
 
-MAY_BE_LOGGED = "a program that prints a traceback and then leaves with sys.exit(1) looks the same from outside"
+MAY_BE_LOGGED = (
+    "a program that prints a traceback and then chooses to leave (sys.exit(1), os._exit(1)) looks the same from outside"
+)
 _MAY_BE_QUOTED = "the text was printed; that the one who prints it ended the process was not seen"
+
+
+# Those that may be linked into any library, or whose image is not known.
+_ANYWHERE = (None, CPP_RUNTIME, CUDA, METAL, OPENBLAS, RUST_RUNTIME, TORCH)
 
 
 class Marker(NamedTuple):
     """A line that explains a death, if the death is one of `ends`. `sample`: a file of tests/data/logs, or text.
 
-    `remedy`: what helps against this one, in place of the kind's. `speaker`: the image that calls abort() after it has
-    printed this line.
+    `remedy`: what helps against this one, in place of the kind's. `speaker`: the image that calls abort() or exit()
+    after it has printed this line.
     """
 
     pattern: re.Pattern[str]
@@ -139,16 +151,23 @@ def _status_of_text(marker: Marker, reading: Reading) -> Status | None:
     """Null: who ended the process is known, and does not print this."""
     if reading.is_log:
         return "supported"
-    if reading.exit is not None:
-        return None if reading.exit.finalised or reading.exit.uncaught else "established"
-    caller = image_name(reading.aborting_image) if reading.aborting_image else None
-    if reading.signame != "SIGABRT" or caller is None:
-        return "supported"
-    if is_interpreter(caller):
+    if reading.exit is not None and (reading.exit.finalised or reading.exit.uncaught):
         return None
-    if marker.speaker is None or marker.speaker.fullmatch(caller):
+    ended_by = reading.exit.caller if reading.exit else reading.aborting_image
+    if ended_by is None or (reading.exit is None and reading.signame != "SIGABRT"):
+        return "supported"
+    caller = image_name(ended_by)
+    if is_interpreter(caller) or _FFI.fullmatch(caller):
+        return None
+    if marker.speaker is not None and (marker.speaker.fullmatch(caller) or _is_runtime(marker, reading)):
         return "established"
-    return "supported" if marker.speaker in _OFTEN_LINKED_IN else None
+    return "supported" if marker.speaker in _ANYWHERE else None
+
+
+def _is_runtime(marker: Marker, reading: Reading) -> bool:
+    census = reading.crash.openmp if reading.crash else None
+    images = {runtime.place.image for runtime in census.runtimes} if census else set()
+    return marker.speaker is OPENMP and reading.aborting_image in images
 
 
 def _detail(found: re.Match[str]) -> str:

@@ -120,9 +120,18 @@ class Reading:
         if self.uncaught is not None:
             told = self.uncaught
             return self._origin(find_printed(told.type, told.at_s, self.culprit.rank, self.words.exceptions))
+        if self._raised_in_spawned is not None:
+            return self._raised_in_spawned
         printed = [item for item in self.words.exceptions if self._may_be_final(item)]
         last = next(reversed([item for item in printed if not tells_of_lost_child(item)] or printed), None)
         return last if last is not None and self.is_last_word(last) else None
+
+    @property
+    def printed_last(self) -> Traceback | None:
+        """Whatever ended the culprit: the last exception that it may have printed. That it was lost, others say."""
+        of_another = self.culprit.role != "main"
+        items = (one for one in reversed(self.words.exceptions) if one.rank in (None, self.culprit.rank))
+        return next((one for one in items if not (of_another and tells_of_lost_child(one))), None)
 
     def _may_be_final(self, item: Traceback) -> bool:
         if self.signame == "SIGINT":
@@ -134,12 +143,24 @@ class Reading:
     @property
     def is_proven(self) -> bool:
         """The process itself told that the exception was uncaught: a text alone may have been logged."""
-        return self.uncaught is not None
+        return self.uncaught is not None or self._raised_in_spawned is not None
+
+    @cached_property
+    def _raised_in_spawned(self) -> Traceback | None:
+        """A worker of torch's spawn puts its exception aside and leaves with exit(1); its parent raises it again."""
+        told = self.failures.uncaught(self.main) if self.main is not None and self.culprit.role == "worker" else None
+        if told is None or told.type != "ProcessRaisedException":
+            return None
+        return next((item for item in reversed(self.words.exceptions) if item.reraised), None)
 
     def _origin(self, item: Traceback) -> Traceback:
-        """What a worker had sent, where that is what the exception printed."""
-        following = (other for other in self.words.exceptions if other.place.file == item.place.file and other.reraised)
-        return next((other for other in following if 0 < other.place.number - item.end.number <= 2), item)
+        """What a worker had sent, where that is what the exception printed, or its cause."""
+        sent = [one for one in self.words.exceptions if one.place.file == item.place.file and one.reraised]
+        follows = (one for one in sent if 0 < one.place.number - item.end.number <= 2)
+        precedes = (
+            one for one in reversed(sent) if item.caused and one.name == item.name and one == self._printed_before(item)
+        )
+        return next(follows, next(precedes, item))
 
     @cached_property
     def exceptions(self) -> tuple[Traceback, ...]:

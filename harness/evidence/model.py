@@ -80,7 +80,7 @@ class Exit(Struct, frozen=True):
 
     `finalised`: the interpreter had ended itself before, as after sys.exit(); where it had not, native code called
     exit() while Python was running. `uncaught`: the type of an exception that nothing caught, if one was the last that
-    happened before.
+    happened before. `caller`: of native code's exit(), the image that called it; null: not seen.
     """
 
     pid: int
@@ -88,6 +88,7 @@ class Exit(Struct, frozen=True):
     exit_code: int
     finalised: bool
     uncaught: str | None
+    caller: str | None = None
 
 
 class PassedSignal(Struct, frozen=True):

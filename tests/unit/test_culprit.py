@@ -21,8 +21,10 @@ VALUE = HEAD + "ValueError: expected 10100 rows, 101 were there\n"
 
 def child(pid: int, ending: Ending | None, ended_s: float | None, *, born_s: float = 1.0, **facts: object) -> Process:
     values: dict[str, object] = {"argv": ("python", "train.py"), "executable": "/usr/bin/python3.11", "rank": None}
-    values |= facts
-    return Process(pid, 100, "python", values["argv"], values["executable"], born_s, values["rank"], ended_s, ending)  # type: ignore[arg-type]
+    values |= {"ppid": 100} | facts
+    return Process(
+        pid, values["ppid"], "python", values["argv"], values["executable"], born_s, values["rank"], ended_s, ending
+    )  # type: ignore[arg-type]
 
 
 def culprit_of(text: str, ending: Ending, *others: Process, **facts: object) -> tuple[str, str, int | None]:
@@ -73,6 +75,34 @@ def test_an_end_that_was_noticed_late_may_have_come_first() -> None:
 def test_a_lost_connection_may_come_from_a_child_that_crashed_and_that_is_no_more_than_supported() -> None:
     text = HEAD + "EOFError\n"
     assert culprit_of(text, FAILED, child(101, SEGFAULT, 9.0), **told("EOFError")) == ("segfault", "supported", 101)
+
+
+def test_a_result_that_never_came_may_be_that_of_a_worker_that_crashed() -> None:
+    dead, facts = child(101, SEGFAULT, 3.0), told("TimeoutError")
+    text = HEAD + "multiprocessing.context.TimeoutError\n"
+    assert culprit_of(text, FAILED, dead, **facts) == ("segfault", "supported", 101)
+    assert culprit_of(HEAD + "TimeoutError: no answer\n", FAILED, dead, **facts)[::2] == ("python-exception", 100)
+
+
+def test_a_shell_in_a_shell_passes_on_what_the_inner_one_passed_on() -> None:
+    shell = {"argv": ("bash", "in.sh"), "executable": "/bin/bash"}
+    inner, python = child(101, FAILED, 9.8, **shell), child(102, FAILED, 9.7)
+    python = msgspec.structs.replace(python, ppid=101)
+    evidence = run_evidence(VALUE, FAILED, others=(inner, python), **told("ValueError", pid=102, at_s=9.6))
+    outer = msgspec.structs.replace(evidence.processes[0], argv=("bash",), executable="/bin/bash")
+    verdict = judge(msgspec.structs.replace(evidence, processes=(outer, inner, python))).verdict
+    assert (verdict.kind, verdict.status, verdict.process.pid) == ("python-exception", "established", 102)
+
+
+@pytest.mark.parametrize(("word", "kind", "pid"), [("timeout", "terminated", 101), ("python", "exit-nonzero", 100)])
+def test_what_timeout_ended_died_of_its_signal(word: str, kind: str, pid: int) -> None:
+    ended = child(101, TERMINATED, 9.8)
+    evidence = run_evidence(
+        "", Ending(exit_code=124), others=(ended,), **({} if word == "timeout" else told(None, exit_code=124))
+    )
+    main = msgspec.structs.replace(evidence.processes[0], argv=(word, "9"), executable=f"/usr/bin/{word}")
+    verdict = judge(msgspec.structs.replace(evidence, processes=(main, ended))).verdict
+    assert (verdict.kind, verdict.status, verdict.process.pid) == (kind, "established", pid)
 
 
 def test_a_crash_that_the_command_went_on_after_is_not_why_it_left() -> None:
@@ -159,3 +189,59 @@ def test_a_rank_that_the_launcher_ended_is_not_the_first_that_failed() -> None:
     text = of_rank("1", "ValueError: x") + CHILD_FAILED
     evidence = run_evidence(text, FAILED, others=ranks((TERMINATED, 4.95), (FAILED, 5.1)), kills=sent, **facts)
     assert judge(evidence).verdict.process.rank == "1"
+
+
+@pytest.mark.parametrize("prefix", ["[rank1]: ", "[default1]:", "[default1]:[rank1]: "])
+def test_what_a_rank_prints_is_known_by_either_prefix_and_by_both(prefix: str) -> None:
+    printed = (HEAD + "ValueError: shard 7 is empty").splitlines()
+    text = "".join(f"{prefix}{line}\n" for line in printed) + of_rank("0", LOST) + CHILD_FAILED
+    facts = leaving((201, 5.1, "RuntimeError"), (202, 5.0, "ValueError"), (100, 6.0, "ChildFailedError"))
+    verdict = judge(run_evidence(text, FAILED, others=ranks((FAILED, 5.3), (FAILED, 5.4)), **facts)).verdict
+    assert verdict.process.rank == "1" and verdict.user_frame is not None
+    assert "ValueError: shard 7 is empty" in verdict.headline
+
+
+def test_what_the_launcher_says_of_a_rank_is_not_what_the_rank_printed() -> None:
+    rule = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n====\ntrain.py FAILED\n"
+    text = of_rank("1", "KeyError: 'lr'") + HEAD + rule
+    facts = leaving((202, 5.0, None), (100, 6.0, "ChildFailedError"))
+    verdict = judge(run_evidence(text, FAILED, others=ranks((TERMINATED, 5.3), (FAILED, 5.1)), **facts)).verdict
+    said = " | ".join(ground.fact for ground in verdict.grounds)
+    assert "printed before: KeyError: 'lr'" in said and "ChildFailedError had been caught" not in said
+    assert "ChildFailedError: train.py FAILED" in said
+
+
+def test_a_child_of_a_rank_that_ended_well_is_no_rank_that_had_ended() -> None:
+    timed_out = "RuntimeError: [/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 5000ms for recv operation"
+    others = (*ranks((FAILED, 5.3), (TERMINATED, 5.4)), child(203, Ending(exit_code=0), 2.0, ppid=202, rank="1"))
+    facts = leaving((201, 5.1, "RuntimeError"), (100, 6.0, "ChildFailedError"))
+    verdict = judge(run_evidence(of_rank("0", timed_out) + CHILD_FAILED, FAILED, others=others, **facts)).verdict
+    assert (verdict.kind, verdict.process.rank) == ("collective-failure", "0")
+    assert not any("had ended before" in ground.fact for ground in verdict.grounds)
+
+
+@pytest.mark.parametrize(
+    "sent_as", ["multiprocessing.pool.RemoteTraceback", "concurrent.futures.process._RemoteTraceback"]
+)
+def test_the_line_of_an_exception_that_a_worker_sent_is_the_workers(sent_as: str) -> None:
+    inner = 'Traceback (most recent call last):\n  File "/job/train.py", line 5, in tile\n    x\nValueError: bad tile\n'
+    cause = "\nThe above exception was the direct cause of the following exception:\n\n"
+    text = f'{sent_as}: \n"""\n{inner}"""\n{cause}{HEAD}ValueError: bad tile\n'
+    frame = judge(run_evidence(text, FAILED, **told("ValueError"))).verdict.user_frame
+    assert frame is not None and (frame.function, frame.line) == ("tile", 5)
+    other = text.replace('ValueError: bad tile\n"', 'KeyError: 1\n"')
+    frame = judge(run_evidence(other, FAILED, **told("ValueError"))).verdict.user_frame
+    assert frame is not None and (frame.function, frame.line) == ("main", 9)
+
+
+def test_what_ended_a_worker_of_torchs_spawn_is_what_its_parent_raises_again() -> None:
+    sent = "\n\n-- Process 1 terminated with the following error:\n" + HEAD + "KeyError: 'lr'\n"
+    facts = leaving((101, 5.0, None), (100, 6.0, "ProcessRaisedException"))
+    text = HEAD + "torch.multiprocessing.spawn.ProcessRaisedException: " + sent
+    verdict = judge(run_evidence(text, FAILED, others=(child(101, FAILED, 5.1),), **facts)).verdict
+    assert (verdict.kind, verdict.status, verdict.process.pid) == ("python-exception", "established", 101)
+    assert verdict.headline.startswith("KeyError: 'lr'")
+    logged = HEAD + "KeyError: 'lr'\n" + HEAD + "torch.multiprocessing.spawn.ProcessExitedException: exit code 1\n"
+    facts = leaving((101, 5.0, None), (100, 6.0, "ProcessExitedException"))
+    verdict = judge(run_evidence(logged, FAILED, others=(child(101, FAILED, 5.1),), **facts)).verdict
+    assert (verdict.kind, verdict.process.pid) == ("exit-nonzero", 101)

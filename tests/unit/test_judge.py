@@ -12,6 +12,7 @@ from harness.evidence.crash import Crash
 from harness.evidence.model import (
     Channel,
     Ending,
+    Exit,
     Gap,
     OomCount,
     Part,
@@ -21,7 +22,7 @@ from harness.evidence.model import (
     Transcript,
 )
 from harness.report.text import render
-from tests.unit.crashes import ABRT, GOMP, LIBC, PYTHON, TKILL, crash, native, thread
+from tests.unit.crashes import ABRT, FAISS, FFI, GOMP, LIBC, PYTHON, TKILL, crash, native, thread
 from tests.unit.evidence import run_evidence, told
 
 OMP_15 = "OMP: Error #15: Initializing libomp.so.5, but found libiomp5.so already initialized.\n"
@@ -82,6 +83,27 @@ def test_the_flag_is_never_a_safe_remedy() -> None:
 @pytest.mark.parametrize("ending", [SEGFAULT, KILLED, Ending(exit_code=1), Ending(exit_code=0)])
 def test_error_15_explains_no_other_death_than_an_abort(ending: Ending) -> None:
     assert judge(run_evidence(OMP_15, ending)).verdict.kind != "duplicate-openmp"
+
+
+@pytest.mark.parametrize("image", [FFI, FAISS])
+def test_error_15_before_the_abort_of_a_library_that_holds_no_openmp_is_quoted(image: str) -> None:
+    verdict = judge(run_evidence(OMP_15, ABORTED, crashes=(aborted_by(image),))).verdict
+    assert (verdict.kind, verdict.status) == ("abort", "established")
+
+
+@pytest.mark.parametrize(
+    ("caller", "kind", "status"),
+    [
+        (GOMP, "resource-limit", "established"),
+        (FFI, "exit-nonzero", "established"),
+        (None, "resource-limit", "supported"),
+    ],
+)
+def test_the_library_that_prints_is_the_one_that_calls_exit(caller: str | None, kind: str, status: str) -> None:
+    exits = (Exit(100, 9.9, 1, False, None, caller),)
+    text = "libgomp: Thread creation failed: Resource temporarily unavailable\n"
+    verdict = judge(run_evidence(text, Ending(exit_code=1), exits=exits)).verdict
+    assert (verdict.kind, verdict.status) == (kind, status)
 
 
 def test_error_15_that_the_interpreter_or_nobody_aborted_after_is_quoted() -> None:
