@@ -1,8 +1,8 @@
-# Everything runs in .venv (`check` in .venv-check), made with $(PYTHON); `make help` lists the targets.
+# Everything runs in .venv (`check` in .venv-check, `docs` in .venv-docs), made with $(PYTHON); `make help` lists the targets.
 # Stamps inside .venv say what is installed, so a second run starts at once.
 
 .DELETE_ON_ERROR:
-.PHONY: demo test check bench accuracy lint interpreters clean help debian-packages
+.PHONY: demo test check docs bench accuracy lint interpreters clean help debian-packages
 
 # Which makes .venv: the first that runs and can make a venv. A version manager's stub may not run, Debian's may lack
 # ensurepip. harness itself runs on 3.10 too; the pins of constraints.txt start at 3.11.
@@ -18,6 +18,7 @@ PYTEST_ARGS ?=
 
 BIN := .venv/bin
 CHECK := .venv-check/bin
+DOCS := .venv-docs/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 SOURCES := pyproject.toml constraints.txt native/build.py $(wildcard native/*.c native/*.h)
 
@@ -37,6 +38,11 @@ check: .venv-check/check.stamp  ## ruff, mypy, unit and contract tests, without 
 	@$(CHECK)/mypy --strict --no-error-summary harness
 	@$(CHECK)/python -m pytest -q -n $(WORKERS) $(PYTEST_ARGS) tests/unit tests/contract
 
+docs: .venv-docs/docs.stamp  ## the documentation as a site, into build/site; a broken link is an error
+	@$(DOCS)/python -m docs.generate
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/mkdocs build --quiet --strict --config-file docs/mkdocs.yml
+	@echo "build/site/index.html"
+
 bench: .venv/dev.stamp  ## what supervision costs, as ratios against a bare run
 	@$(BIN)/python -m tests.bench
 
@@ -54,11 +60,11 @@ interpreters: .venv/dev.stamp  ## fetch or build 3.13t, 3.14, 3.14t and 3.15 int
 	@$(BIN)/python -m tests.interpreters
 
 clean:  ## remove .venv and everything built
-	@rm -rf .venv .venv-check build dist harness/libharness.* .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf .venv .venv-check .venv-docs build dist harness/libharness.* .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Debian keeps what makes a venv apart from its Python; root gets it, others are told how.
-.venv/bin/python .venv-check/bin/python:
+.venv/bin/python .venv-check/bin/python .venv-docs/bin/python:
 	@find_python() { for name in $(PYTHON); do \
 	    $$name -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 \
 	    && command -v $$name && break; done; }; \
@@ -87,6 +93,11 @@ clean:  ## remove .venv and everything built
 .venv-check/check.stamp: $(SOURCES) | .venv-check/bin/python
 	@echo "installing harness and the tools of its quick tests into .venv-check"
 	@$(CHECK)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt -e '.[check]'
+	@touch $@
+
+.venv-docs/docs.stamp: $(SOURCES) | .venv-docs/bin/python
+	@echo "installing harness and mkdocs into .venv-docs"
+	@$(DOCS)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt -e '.[docs]'
 	@touch $@
 
 # One by one and never fatal: a release without one of them still gets the others, and tests name what they miss.

@@ -1,7 +1,7 @@
 """The table of kinds of the living, in the order in which they are tried: the first row that matches is the verdict.
 
 The rules are elsewhere (`stuck`, `deadlocks`, `children`, `moving`), the document in `alive_document`. To add a kind,
-add a row, a program in tests/zoo/hangs and a row in the README.
+add a row and a program in tests/zoo/hangs; docs/generate.py makes the page of kinds from this table.
 """
 
 from __future__ import annotations

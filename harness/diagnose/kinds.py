@@ -1,7 +1,7 @@
 """The kinds of death, in the order in which they are tried: the first row that matches is the verdict.
 
 One row says it all: what it means, which text is its sign (with a recorded sample each), which signals, the sentence,
-the remedies. To add a kind, add a row here, a scenario in tests/zoo and a row in the README.
+the remedies. To add a kind, add a row here and a scenario in tests/zoo; docs/generate.py makes the page of kinds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The verdict document: what `--verdict` and `verdict.json` hold. DESIGN section 6 is its contract.
+"""The verdict document: what `--verdict` and `verdict.json` hold. docs/pages/documents.md tells how to read it.
 
 Null with an entry in `gaps` means "could not look"; null without one, "not applicable". Types only.
 """

@@ -1,6 +1,6 @@
 """The report for a terminal: verdict first, next step last, wrapped, plain words, readable at 2 a.m.
 
-Order as in DESIGN section 5. Does not decide anything.
+Does not decide anything.
 """
 
 from __future__ import annotations

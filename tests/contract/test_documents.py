@@ -1,20 +1,15 @@
-"""What ships with the program agrees with the program: schemas, help texts, README."""
+"""What ships with the program agrees with the program: schemas, help texts."""
 
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import jsonschema
 import pytest
 
-from harness.diagnose.alive import ALIVE, AliveKind
-from harness.diagnose.kinds import KINDS
-from harness.diagnose.matching import Kind
 from harness.report.schemas import DIRECTORY, build_schemas
 
 ROOT = Path(__file__).parents[2]
@@ -42,10 +37,3 @@ def test_help_is_what_was_agreed(name: str) -> None:
     environment = {**os.environ, "COLUMNS": "100"}
     answer = subprocess.run(command, capture_output=True, text=True, env=environment, check=True).stdout
     assert answer == (HELP / f"{'-'.join(['harness', *words])}.txt").read_text()
-
-
-@pytest.mark.parametrize(("title", "kinds"), [("The kinds of death", KINDS), ("The kinds of the living", ALIVE)])
-def test_readme_has_a_row_for_every_kind_and_for_no_other(title: str, kinds: Sequence[Kind | AliveKind]) -> None:
-    section = (ROOT / "README.md").read_text().partition(f"### {title}")[2].partition("###")[0]
-    rows = re.findall(r"^\| `([a-z-]+)` \| (.*) \|$", section, re.MULTILINE)
-    assert rows == [(kind.name, kind.meaning) for kind in kinds]
