@@ -36,6 +36,10 @@ class CouldNotStart(HarnessError):
         self.exit_code = exit_code
 
 
+class NotSupervised(CouldNotStart):
+    """The machine refused what supervision needs. Nothing was started yet: the command can still run by itself."""
+
+
 class BadCase(HarnessError):
     """A case directory that cannot be read."""
 

@@ -172,8 +172,8 @@ HARNESS_API int32_t harness_start(const struct harness_start *start);
 #define HARNESS_STAND_IN "signals-of"
 HARNESS_API void harness_stand_in(int32_t asked, int32_t tells);
 
-/* From now on orphans below this process come to it, with their status: 0, or -errno. */
-HARNESS_API int32_t harness_adopt_orphans(void);
+/* From now on orphans below this process come to it (1), with their status, or no more (0): 0, or -errno. */
+HARNESS_API int32_t harness_adopt_orphans(int32_t adopt);
 
 /* A descriptor that becomes readable when processes are born or end, or -errno. */
 HARNESS_API int32_t harness_processes_open(void);

@@ -111,6 +111,16 @@ static void survive_those_of_libc(void) {
 #endif
 }
 
+static void give_back_those_of_libc(void) {
+#ifdef __linux__
+    static const uint64_t usual[4]; /* SIG_DFL */
+    for (int signo = 32; signo <= 34; signo++)
+        if (harness_survived >> (signo - 1) & 1)
+            syscall(SYS_rt_sigaction, signo, usual, NULL, 8L);
+    harness_survived = 0;
+#endif
+}
+
 int32_t harness_signals_open(void) {
     if (pipe(signal_pipe) == -1)
         return -errno;
@@ -158,6 +168,7 @@ void harness_signals_close(void) {
     for (int signo = 1; signo < NSIG; signo++)
         if (signo != SIGKILL && signo != SIGSTOP)
             sigaction(signo, signo == SIGCHLD ? &usual : &before[signo], NULL); /* ignored, we could not wait */
+    give_back_those_of_libc();
     close(signal_pipe[0]);
     close(signal_pipe[1]);
     signal_pipe[0] = signal_pipe[1] = -1;
@@ -200,10 +211,11 @@ int32_t harness_signals_send(int32_t pid, const struct harness_signal *record) {
     return kill(pid, record->signo) == -1 ? -errno : 0;
 }
 
-int32_t harness_adopt_orphans(void) {
+int32_t harness_adopt_orphans(int32_t adopt) {
 #ifdef __linux__
-    return prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == -1 ? -errno : 0;
+    return prctl(PR_SET_CHILD_SUBREAPER, adopt, 0, 0, 0) == -1 ? -errno : 0;
 #else
+    (void)adopt;
     return -ENOSYS;
 #endif
 }

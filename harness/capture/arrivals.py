@@ -16,7 +16,6 @@ from typing import NamedTuple
 from harness import native
 from harness.capture.standin import StandIn
 from harness.capture.tree import read_argv
-from harness.errors import CouldNotStart
 
 _GRACE_S = 0.005
 _MOST_RECORDS = 256
@@ -65,7 +64,7 @@ class Arrivals:
         ignored = frozenset(s for s in signal.valid_signals() if signal.getsignal(s) == signal.SIG_IGN)
         self.fd = int(lib.harness_signals_open())
         if self.fd < 0:
-            raise CouldNotStart(f"Signals cannot be watched: {os.strerror(-self.fd)}.", hint="ulimit -n")
+            raise OSError(-self.fd, os.strerror(-self.fd))
         self.stand_in = StandIn(words)
         blocked = signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
         self.given = Given(ignored, frozenset(blocked))

@@ -69,6 +69,13 @@ class Channel:
         self._shared = mmap.mmap(-1, mmap.PAGESIZE)
         ffi, _ = native.load()
         self.state = ffi.cast("struct harness_channel *", ffi.from_buffer(self._shared))
+        self.source = self.write_end = -1
+        try:
+            self._open()
+        except OSError as error:
+            self._stand_aside(error)
+
+    def _open(self) -> None:
         if self.kind == "terminal":
             self.source, self.write_end = os.openpty()
             self._pass_output_unchanged()
@@ -77,6 +84,13 @@ class Channel:
             self.source, self.write_end = os.pipe()
             with contextlib.suppress(OSError, AttributeError):
                 fcntl.fcntl(self.source, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+
+    def _stand_aside(self, error: OSError) -> None:
+        """No pty, pipe or process is to be had: the command writes where it would have written without us."""
+        self.close_write_end()
+        self.close_source()
+        self.child_fds, self.kind = (), "direct"
+        self.state.case_errno, self.state.ended = error.errno or errno.EIO, 1
 
     def _pass_output_unchanged(self) -> None:
         """The real terminal turns \\n into \\r\\n already; a second translation would reach the case."""
@@ -95,12 +109,23 @@ class Channel:
         ffi, lib = native.load()
         bounds = ffi.new("struct harness_bounds *", (HEAD_BYTES, TAIL_BYTES))
         name = ffi.new("char[]", self.name.encode())
-        case_fd = os.open(case, os.O_RDONLY | os.O_DIRECTORY)
         sink = -1 if self.sink is None else self.sink
-        self.relay_pid = os.fork()
-        if self.relay_pid == 0:
-            lib.harness_relay(self.source, sink, case_fd, name, bounds, 1 in self.child_fds, self.state)
-        os.close(case_fd)
+        case_fd = _open_directory(case)
+        try:
+            self.relay_pid = os.fork()
+            if self.relay_pid == 0:
+                lib.harness_relay(self.source, sink, case_fd, name, bounds, 1 in self.child_fds, self.state)
+        finally:
+            if case_fd != -1:
+                os.close(case_fd)
+
+    def begin(self, case: Path) -> None:
+        """Before the command is started."""
+        if self.source != -1:
+            try:
+                self.start_relay(case)
+            except OSError as error:
+                self._stand_aside(error)
 
     @property
     def case_errno(self) -> int:
@@ -114,11 +139,16 @@ class Channel:
             self.state.case_errno = self._case_errno or errno.ECANCELED
 
     def close_write_end(self) -> None:
-        os.close(self.write_end)
+        if self.write_end != -1:
+            os.close(self.write_end)
+            self.write_end = -1
 
-    def wait_for_relay(self) -> None:
-        """Returns when the relay has come to the end of the channel; every write end must be closed."""
-        os.waitpid(self.relay_pid, 0)
+    def abandon(self) -> None:
+        """Nothing was started: returns when the relay has gone, which else may still open files in the case."""
+        self.close_write_end()
+        if self.relay_pid:
+            os.waitpid(self.relay_pid, 0)
+        self.close_source()
 
     @property
     def unread(self) -> bool:
@@ -144,6 +174,14 @@ class Channel:
             return True
         waiting = struct.unpack("i", fcntl.ioctl(self.source, termios.FIONREAD, bytes(4)))[0]
         return waiting == 0 and not self.state.busy
+
+
+def _open_directory(case: Path) -> int:
+    """-1 where there is none: what cannot be kept is delivered all the same."""
+    try:
+        return os.open(case, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return -1
 
 
 def open_channels(closed: frozenset[int]) -> list[Channel]:

@@ -22,7 +22,7 @@ from harness.capture.supervise import Supervisor
 from harness.capture.surroundings import ask_interpreter, read_environment, read_scripts
 from harness.capture.system import count_oom_kills, read_daemon_lines, read_kernel_lines, read_memory
 from harness.capture.timeline import make_timeline
-from harness.capture.tree import Member
+from harness.capture.tree import Member, Tree
 from harness.evidence import model
 from harness.evidence.crash import Crash
 from harness.evidence.gap import Gap
@@ -36,7 +36,7 @@ _BY_DAEMONS = ("SIGTERM", "SIGKILL")
 
 def gather(supervisor: Supervisor, argv: list[str], no_link: str | None) -> model.Evidence:
     tree, channels = supervisor.tree, supervisor.channels
-    reports = supervisor.link.reports if supervisor.link else []
+    reports = supervisor.link.list_reports() if supervisor.link else []
     for report in reports:
         supervisor.sampler.note_peak(report.record.pid, report.seen.peak_rss_bytes)
     peaks = {pid: course.peak_rss_bytes for pid, course in supervisor.sampler.processes.items()}
@@ -53,7 +53,9 @@ def gather(supervisor: Supervisor, argv: list[str], no_link: str | None) -> mode
     sender_gap = Gap("senders of SIGKILL", why, "sudo harness run …") if why else None
     link_gap = Gap("the dying process itself", no_link, None) if no_link else None
     gaps = (
+        *(Gap(what, why) for what, why in supervisor.refusals.told.items()),
         *_relay_gaps(supervisor),
+        _end_gap(tree),
         *_channel_gaps(channels),
         link_gap,
         cwd_gap,
@@ -97,6 +99,13 @@ def gather(supervisor: Supervisor, argv: list[str], no_link: str | None) -> mode
         gaps=tuple(gap for gap in gaps if gap is not None),
         transcripts=tuple(read_transcript(supervisor.case, channel.name, tree.started_ns) for channel in channels),
     )
+
+
+def _end_gap(tree: Tree) -> Gap | None:
+    if not tree.unseen_ends:
+        return None
+    what = f"how {tree.unseen_ends} of the command's processes ended"
+    return Gap(what, "there were more processes than descriptors to watch them with", "ulimit -n")
 
 
 def _glimpse_gaps(unseen: dict[int, str], processes: tuple[model.Process, ...]) -> list[Gap]:

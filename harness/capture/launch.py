@@ -30,13 +30,17 @@ TELL = "HARNESS_TELL"
 # CPython ignores these for itself; the command must start with what harness was given.
 _IGNORED_BY_PYTHON = frozenset({signal.SIGPIPE, signal.SIGXFSZ})
 
+# What execve says of the program; anything else is the machine's refusal.
+_ABOUT_THE_PROGRAM = frozenset(
+    {errno.ENOENT, errno.ENOEXEC, errno.EACCES, errno.ENOTDIR, errno.ELOOP, errno.ELIBBAD, errno.EPERM}
+)
 _SET_BY_PYTHON = ("C.UTF-8", "C.utf8", "UTF-8")
 
 
 def open_processes() -> int | None:
     """A descriptor that tells of births and deaths of processes, where the kernel allows it; adopts orphans."""
     _, lib = native.load()
-    lib.harness_adopt_orphans()
+    lib.harness_adopt_orphans(1)
     fd = int(lib.harness_processes_open())
     return fd if fd >= 0 else None
 
@@ -80,13 +84,12 @@ def spawn(path: str, argv: list[str], channels: list[Channel], variables: dict[s
                 environment.pop(WATCHED, None)
             return _start(path, argv, channels, environment, given)
     except OSError as error:
-        failure = error
+        if error.errno in _ABOUT_THE_PROGRAM:
+            raise _explain(error, path, argv) from error
+        raise
     finally:
         for channel in channels:
             channel.close_write_end()
-    for channel in channels:
-        channel.wait_for_relay()  # else it may still open files in the case while that is removed
-    raise _explain(failure, path, argv) from failure
 
 
 def _start(path: str, argv: list[str], channels: list[Channel], environment: dict[str, str], given: Given) -> int:

@@ -6,17 +6,20 @@ Takes the record and the snapshot, lets go, and decides nothing. See native/cras
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import os
 import socket
 import struct
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness import native
 from harness.capture.peer import read_peer
-from harness.evidence.case import make_private_directory
+from harness.capture.refusals import REFUSED, explain
+from harness.evidence.case import make_private_directories
 
 if TYPE_CHECKING:
     from harness.capture.snapshot import Snapshot
@@ -49,19 +52,28 @@ class Report(NamedTuple):
     code: bytes = b""
 
 
+class Unseen(NamedTuple):
+    """One that could not be looked at."""
+
+    record: Any
+    at_s: float
+    held_s: float
+    why: str
+
+
 class Link:
     """Listens in a private directory; the path is what the command gets as HARNESS_LINK."""
 
     def __init__(self, modules: Iterable[str] = (), needs_no_core: Callable[[int], None] = lambda pid: None) -> None:
         """`modules` will be needed after the look; `needs_no_core` is told of one that was seen well."""
         self.needs_no_core = needs_no_core
-        self.directory = make_private_directory("harness")
-        self.path = self.directory / "link"
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.setblocking(False)
-        self._socket.bind(str(self.path))
+        self.path = _bind(self._socket)
+        self.directory = self.path.parent
         self._socket.listen(_BACKLOG)
         self.reports: list[Report] = []
+        self._unseen: list[Unseen] = []
         self._modules = iter((*_MODULES, *modules))
 
     def fileno(self) -> int:
@@ -98,18 +110,15 @@ class Link:
 
         It crashed when it says so: on a loaded machine its parent may have failed before we heard of it.
         """
-        from harness.capture.files.guards import show_guard
-        from harness.capture.frames import read_memory
-        from harness.capture.snapshot import look_while_held
-
         begun, full = time.monotonic(), len(self.reports) < FULL_LOOKS
-        code = read_memory(record.pid)(record.pc, LONGEST_INSTRUCTION)
-        deadline_s = max(0.0, HELD_DEADLINE_S - (time.monotonic_ns() - record.time_ns) / 1e9) if full else 0.0
-        seen = look_while_held(record.pid, deadline_s, tid=record.tid, registers=read_registers(record))
-        seen = seen._replace(mappings=show_guard(record.pid, seen.mappings, record.address))
+        at_s = (record.time_ns - started_ns) / 1e9
+        try:
+            seen, code = _look(record, full)
+        except REFUSED as error:  # what it said itself is worth a report
+            self._unseen.append(Unseen(record, at_s, time.monotonic() - begun, explain(error)))
+            return []
         if seen.step in STEPS_ENOUGH or not full:
             self.needs_no_core(record.pid)
-        at_s = (record.time_ns - started_ns) / 1e9
         self.reports.append(Report(record, at_s, time.monotonic() - begun, seen, code=code))
         return [tool.pid for tool in seen.tools if tool.pid is not None]
 
@@ -121,7 +130,7 @@ class Link:
         time: all of them take seconds on a loaded machine, and a dying process waits no longer than that.
         """
         for name in self._modules:
-            with contextlib.suppress(ImportError):  # of an engine that is not installed: who asks it says so
+            with contextlib.suppress(*REFUSED):  # an engine may not be installed: who asks it says so
                 importlib.import_module(name)
             return True
         from harness.capture import snapshot
@@ -132,12 +141,47 @@ class Link:
                 return True
         return False
 
+    def list_reports(self) -> list[Report]:
+        """All of them, in the order in which they crashed."""
+        from harness.capture.snapshot import nothing_seen
+
+        for one in self._unseen:
+            seen = nothing_seen(one.record.pid, one.why)
+            self.reports.append(Report(one.record, one.at_s, one.held_s, seen, complete=True))
+        self._unseen.clear()
+        self.reports.sort(key=lambda report: report.at_s)
+        return self.reports
+
     def close(self) -> None:
-        self._socket.close()
         with contextlib.suppress(OSError):  # it may be gone already
+            self._socket.close()
             for entry in self.directory.iterdir():
                 entry.unlink()
             self.directory.rmdir()
+
+
+def _bind(listener: socket.socket) -> Path:
+    """Where it can be bound: a folder may be missing or full, or its name longer than a socket's may be."""
+    refused: OSError | None = None
+    for directory in make_private_directories("harness"):
+        try:
+            listener.bind(str(directory / "link"))
+        except OSError as error:
+            refused = refused or error
+            continue
+        return directory / "link"
+    raise refused or OSError(errno.ENOENT, "no temporary folder can be written to")
+
+
+def _look(record: Any, full: bool) -> tuple[Snapshot, bytes]:
+    from harness.capture.files.guards import show_guard
+    from harness.capture.frames import read_memory
+    from harness.capture.snapshot import look_while_held
+
+    code = read_memory(record.pid)(record.pc, LONGEST_INSTRUCTION)
+    deadline_s = max(0.0, HELD_DEADLINE_S - (time.monotonic_ns() - record.time_ns) / 1e9) if full else 0.0
+    seen = look_while_held(record.pid, deadline_s, tid=record.tid, registers=read_registers(record))
+    return seen._replace(mappings=show_guard(record.pid, seen.mappings, record.address)), code
 
 
 def read_registers(record: Any) -> dict[str, int]:

@@ -20,8 +20,9 @@ from harness.capture.files.owners import find_owners, find_site_packages
 from harness.capture.frames import read_memory
 from harness.capture.gdb_stacks import GDB, INSTALL, lacks_gdb
 from harness.capture.openmp.live import complete as complete_census
-from harness.capture.openmp.sighting import Sighting
+from harness.capture.openmp.sighting import NOTHING_SIGHTED, Sighting
 from harness.capture.openmp.sighting import look_while_held as look_at_openmp
+from harness.capture.refusals import REFUSED
 from harness.capture.stacks import DEEP_LADDER, take_stacks, use_waiting_time
 from harness.evidence.crash import CrashThread, Image, Mapping, Step, ToolRun
 from harness.evidence.gap import Gap
@@ -79,7 +80,7 @@ def look_while_held(
     status: Status = _guard(gaps, "memory and number of threads", lambda: read_status(pid), Status(None, None, None))
     executable = _guard(gaps, "executable", lambda: str((_PROC / str(pid) / "exe").readlink()), None)
     images = list_images(rows)
-    sighting = look_at_openmp(pid, rows)
+    sighting = _guard(gaps, "OpenMP runtimes", lambda: look_at_openmp(pid, rows), NOTHING_SIGHTED._replace(pid=pid))
     named: list[tuple[Image, ...]] = []  # found while we wait for the first tool
     python = find_python(executable, images)
     shm_free_bytes = _guard(gaps, "room in /dev/shm", lambda: read_shm_free(pid), None)
@@ -88,7 +89,8 @@ def look_while_held(
     stacks: tuple[Step, tuple[CrashThread, ...], tuple[ToolRun, ...]] = ("none", (), ())
     left_s = deadline_s - (time.monotonic() - begun)
     if left_s > 0:
-        stacks = take_stacks(pid, python, left_s, tid=tid, ladder=ladder if python else (*ladder, GDB))
+        ladder = ladder if python else (*ladder, GDB)
+        stacks = _guard(gaps, "stacks", lambda: take_stacks(pid, python, left_s, tid=tid, ladder=ladder), stacks)
     step, threads, tools = own.join(*stacks)
     return Snapshot(
         pid=pid,
@@ -108,6 +110,29 @@ def look_while_held(
         seconds=time.monotonic() - begun,
         sighting=sighting,
         owners_sought=bool(named),
+    )
+
+
+def nothing_seen(pid: int, why: str) -> Snapshot:
+    """Of one that crashed and could not be looked at."""
+    return Snapshot(
+        pid=pid,
+        step="none",
+        threads=(),
+        tools=(),
+        images=(),
+        mappings=(),
+        open_files=(),
+        rss_bytes=None,
+        peak_rss_bytes=None,
+        threads_total=None,
+        shm_free_bytes=None,
+        executable=None,
+        packages={},
+        gaps=(Gap("stacks, images, memory and open files of the crashed process", why),),
+        seconds=0.0,
+        sighting=NOTHING_SIGHTED._replace(pid=pid),
+        owners_sought=True,
     )
 
 
@@ -131,7 +156,7 @@ def complete(seen: Snapshot) -> Snapshot:
 def _guard(gaps: list[Gap], what: str, look: Callable[[], _Fact], otherwise: _Fact) -> _Fact:
     try:
         return look()
-    except (OSError, ValueError, LookupError) as error:
+    except (*REFUSED, ValueError, LookupError) as error:
         gaps.append(Gap(what, f"{type(error).__name__}: {error}"))
         return otherwise
 

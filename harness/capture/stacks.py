@@ -10,7 +10,6 @@ import contextlib
 import functools
 import importlib.util
 import os
-import select
 import shutil
 import signal
 import subprocess
@@ -28,6 +27,7 @@ from harness.capture.files.images import read_images
 from harness.capture.frames import Places, read_engine, read_memory, read_spy, strip_own_frames
 from harness.capture.own_stacks import read_own
 from harness.capture.pystack_engine import print_threads
+from harness.capture.refusals import REFUSED, explain
 from harness.capture.trust import find_program
 from harness.errors import Unreadable
 from harness.evidence.crash import CrashThread, Image, Step, ToolRun
@@ -39,6 +39,7 @@ _OVERSLEPT = f"{_DIED} SIGALRM"  # which pystack's copy of us sets itself, as it
 # A tool that was killed may leave a child of its own that holds the pipe.
 _AFTERMATH_S = 0.2
 _ENOUGH_TO_TRY_S = 0.02
+_ASK_S = 0.001  # how often a tool that is a copy of us is asked whether it is done
 # A tool that hangs must leave the next one its chance: with 400 threads and torch pystack takes 1.3 s, py-spy 0.4 s.
 _FOR_THE_NEXT_S = 0.8
 _SIGSTOP_PENDING = 1 << (signal.SIGSTOP - 1)
@@ -183,7 +184,10 @@ class _Look:
         return threads
 
     def _ask(self, rung: Rung, given_s: float) -> Said:
-        said = rung.ask(self.pid, rung.mode, given_s)
+        try:
+            said = rung.ask(self.pid, rung.mode, given_s)
+        except REFUSED as error:
+            return Said(b"", explain(error))
         if said.overdue:
             self.overdue.add(rung.engine)
         if rung.stops and said.cut_short and not self.was_stopped:
@@ -250,15 +254,24 @@ def gdb_command(path: str = "gdb") -> list[str]:
 def fork_tool(work: Callable[[], None], deadline_s: float, meanwhile: Callable[[], None] = _nothing) -> Said:
     """A tool that is Python too: a copy of us has its imports behind it, and the target stands still for less long."""
     end = time.monotonic() + deadline_s
-    with _open_memory("out") as out, _open_memory("err") as err:
-        pid = os.fork()
+    with contextlib.ExitStack() as held:
+        try:
+            out, err = (held.enter_context(_open_memory(name)) for name in ("out", "err"))
+            pid = os.fork()
+        except OSError as error:
+            return Said(b"", f"it could not be run beside us: {error.strerror}")
         if pid == 0:
             _work_as_tool(work, out.fileno(), err.fileno())
-        meanwhile()
-        overdue = not _ends_within(pid, max(0.0, end - time.monotonic()))
-        if overdue:
-            os.kill(pid, signal.SIGKILL)
-        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        status = None
+        try:
+            meanwhile()
+            status = _wait_until(end, pid)
+        finally:
+            overdue = status is None
+            if status is None:
+                os.kill(pid, signal.SIGKILL)
+                status = os.waitpid(pid, 0)[1]
+        status = os.waitstatus_to_exitcode(status)
         output, words = _read_all(out), _read_all(err)
     if overdue:
         return Said(b"", _add_words(f"{_NO_ANSWER} {deadline_s:.2f} s, killed", words), pid, True, True)
@@ -292,14 +305,15 @@ def _work_as_tool(work: Callable[[], None], out: int, err: int) -> NoReturn:
         os._exit(status)
 
 
-def _ends_within(pid: int, deadline_s: float) -> bool:
-    pidfd = os.pidfd_open(pid)
-    try:
-        poll = select.poll()
-        poll.register(pidfd, select.POLLIN)
-        return bool(poll.poll(deadline_s * 1000))
-    finally:
-        os.close(pidfd)
+def _wait_until(end: float, pid: int) -> int | None:
+    """The wait status of a child; null: it is not over by then. Needs no descriptor, of which there may be none."""
+    while True:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return status
+        if time.monotonic() >= end:
+            return None
+        time.sleep(_ASK_S)
 
 
 def broke_down(tool: ToolRun) -> bool:

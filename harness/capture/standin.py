@@ -32,17 +32,17 @@ class StandIn:
         """`words`: the command, which its own command line repeats, so that `pkill -f` finds both."""
         self.pid: int | None = None
         self._heard: list[tuple[Any, ...]] = []
-        asked, self._asks = os.pipe()
-        self._hears, tells = os.pipe()
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        with contextlib.suppress(OSError):
+        with contextlib.ExitStack() as theirs, contextlib.suppress(OSError):
+            asked, self._asks = os.pipe()
+            theirs.callback(os.close, asked)
+            self._hears, tells = os.pipe()
+            theirs.callback(os.close, tells)
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            theirs.callback(signal.pthread_sigmask, signal.SIG_SETMASK, mask)
             self.pid = os.fork()
             if self.pid == 0:
                 os.close(self._asks)
                 _stand_in(words, asked, tells)
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        os.close(asked)
-        os.close(tells)
 
     def ask(self, since_ns: int) -> None:
         """What it has got until now; what came long before `since_ns` is forgotten."""
@@ -81,7 +81,7 @@ class StandIn:
         if self.pid is not None:
             for fd in (self._asks, self._hears):
                 os.close(fd)
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(OSError):  # it ends as well when nobody can ask it any more
                 os.kill(self.pid, signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(self.pid, 0)

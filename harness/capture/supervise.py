@@ -12,8 +12,10 @@ import os
 import resource
 import select
 import signal
+import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +29,7 @@ from harness.capture.glimpse import Glimpses
 from harness.capture.killers import Killers
 from harness.capture.link import FULL_LOOKS, HELD_DEADLINE_S, Link, is_ending, is_leave
 from harness.capture.pressure import Pressure
+from harness.capture.refusals import REFUSED, Refusals
 from harness.capture.sampler import Sampler
 from harness.capture.tree import Member, Tree, note_cwd, read_fate
 from harness.evidence.senders import ON_STALL_TERM
@@ -40,6 +43,7 @@ _RARE_SCAN_S = 1.0
 _UNHEARD_S = 3.0
 # Nothing is prepared for a command that is over by then.
 _SHORT_LIVED_S = 1.0
+_REFUSED_S = 0.01  # after a refusal, which may last: it must not keep a processor busy
 _MOST_EVENTS = 256
 _MOST_ENDINGS = 2000
 _TWICE_S = 2.0
@@ -90,6 +94,29 @@ def is_child(pid: int) -> bool:
     return False
 
 
+def shell_status(wait_status: int) -> int:
+    """The exit status, or 128+N for signal N."""
+    code = os.waitstatus_to_exitcode(wait_status)
+    return code if code >= 0 else 128 - code
+
+
+def outlive(pid: int, arrivals: Arrivals) -> int:
+    """All that is left of supervision after a bug of ours: signals are passed on, and the command's status comes back.
+
+    What else it starts is nobody's concern then.
+    """
+    while True:
+        with contextlib.suppress(*REFUSED):
+            select.select([arrivals.fd], [], [], _RARE_SCAN_S)
+            arrivals.read()
+            for arrived in arrivals.take():
+                if not arrived.shared:
+                    send(pid, arrived.record)
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return shell_status(status)
+
+
 class Supervisor:
     """The state of one supervised run; `follow` returns when the command itself has ended."""
 
@@ -103,6 +130,7 @@ class Supervisor:
         processes_fd: int | None,
         link: Link | None,
     ) -> None:
+        self.refusals = Refusals()
         self.channels = channels
         self.case = case
         self.signals: collections.deque[Arrival] = collections.deque(maxlen=_MOST_ARRIVALS)
@@ -132,6 +160,7 @@ class Supervisor:
         if self.killers.fd is not None:
             self._poll.register(self.killers.fd, select.POLLIN)
         self._scan_interval_s = _FASTEST_SCAN_S
+        self._next_scan = time.monotonic()
         self._unheard_at: float | None = None
         self._kernel_tells = False
         self._has_work = False  # for the time in which nothing happens
@@ -157,38 +186,47 @@ class Supervisor:
         self._ends_stalled, self._quit_looks = ends_stalled, quit_looks
 
     def follow(self) -> int:
-        """Returns the status a shell would give: the exit status, or 128+N for signal N."""
-        next_scan = time.monotonic()
-        while True:
-            if not self._handle_events(self._wait_s(next_scan)):
-                self._use_idle_time()
-            self._reap()
-            self._see_fate()
+        """Returns the status a shell would give. Only the command's end ends it, nothing that is refused on the way."""
+        self._next_scan = time.monotonic()
+        while self.main.wait_status is None:
+            self._try("some news of the command's processes", self._attend)
+            self._try("some ends of the command's processes", self._reap)
+            self._try("an early look at how it ends", self._see_fate)
             if self.main.wait_status is not None:
-                self._handle_events(0.0)
-                self.sampler.finish()
-                self.glimpses.end()
-                code = os.waitstatus_to_exitcode(self.main.wait_status)
-                return code if code >= 0 else 128 - code
+                break
             self._say_if_unheard()
             if self._standstill is not None and self._standstill.is_due():
-                self._check_standstill(self._standstill)
-            self.glimpses.tend()
+                self._try("a check whether it moves", self._check_standstill)
+            self._try("a quick look at Python stacks", self.glimpses.tend)
             if time.monotonic() >= self.sampler.due:
-                self._sample()
-            if time.monotonic() >= next_scan:
-                self._scan()
-                next_scan = time.monotonic() + self._scan_interval_s
+                self._try("a sample of memory", self._sample)
+            if time.monotonic() >= self._next_scan:
+                self._try("a scan of the process table", self._scan)
+                self._next_scan = time.monotonic() + self._scan_interval_s
+        if self.main.ended_s is None:
+            self.tree.mark_ended(self.main, self.main.wait_status, "wait status")
+        self._try("the last news of the command's processes", lambda: self._handle_events(0.0))
+        self._try("the last sample of memory", self.sampler.finish)
+        self._try("a quick look at Python stacks", self.glimpses.end)
+        return shell_status(self.main.wait_status)
 
-    def _wait_s(self, next_scan: float) -> float:
+    def _try(self, what: str, step: Callable[[], object]) -> None:
+        """A step that the machine refuses costs what it was for; the next round makes it again."""
+        try:
+            step()
+        except REFUSED as error:
+            self.refusals.note(what, error)
+            time.sleep(_REFUSED_S)
+
+    def _wait_s(self) -> float:
         now = time.monotonic()
         if self._has_work:
             return 0.0
         if now < self._falls_until:
             return _FALL_LOOK_S
-        still = next_scan if self._standstill is None else self._standstill.due
-        arrival = next_scan if self._arrivals.due is None else self._arrivals.due
-        return max(0.0, min(next_scan, self.sampler.due, still, arrival, self.glimpses.due) - now)
+        still = self._next_scan if self._standstill is None else self._standstill.due
+        arrival = self._next_scan if self._arrivals.due is None else self._arrivals.due
+        return max(0.0, min(self._next_scan, self.sampler.due, still, arrival, self.glimpses.due) - now)
 
     def _see_fate(self) -> None:
         """A crash that was reported need not wait for the kernel to free gigabytes, if nothing else can have a say."""
@@ -218,7 +256,9 @@ class Supervisor:
     def _living(self) -> list[int]:
         return [pid for pid, member in self.tree.members.items() if member.ended_s is None]
 
-    def _check_standstill(self, still: Standstill) -> None:
+    def _check_standstill(self) -> None:
+        if (still := self._standstill) is None:
+            return
         quiet_s = still.quiet_s
         output_bytes = sum(int(channel.state.bytes_in) for channel in self.channels)
         parents = {pid: self.tree.members[pid].ppid for pid in self._living()}
@@ -279,6 +319,10 @@ class Supervisor:
         else:
             self._scan_interval_s = _FASTEST_SCAN_S if found else min(self._scan_interval_s * 1.1, affordable_s)
 
+    def _attend(self) -> None:
+        if not self._handle_events(self._wait_s()):
+            self._use_idle_time()
+
     def _handle_events(self, timeout_s: float) -> bool:
         """Whether there were any."""
         asked_s, self._asked_s = self._asked_s, self.tree.now_s()
@@ -294,7 +338,8 @@ class Supervisor:
                 self._take_reports(self.link)
             else:
                 self._poll.unregister(fd)
-                self.sampler.note_end(self.tree.by_pidfd[fd].pid)
+                with self.refusals.without("limits and CPU time of some processes"):
+                    self.sampler.note_end(self.tree.by_pidfd[fd].pid)
                 self.tree.note_exit(fd, asked_s)
         self._take_signals()
         return bool(events)
@@ -302,24 +347,28 @@ class Supervisor:
     def _take_reports(self, link: Link) -> None:
         """Processes that stand still in their own death; none waits longer than its own deadline."""
         while accepted := link.accept():
-            connection, pid = accepted
-            if pid not in self.tree.members:
-                self._scan()
-            record = link.receive(connection, pid) if pid in self.tree.members else None
-            if record is not None and is_leave(record):
-                self.killers.note_leave(record, self.tree.now_s())
-            elif record is not None and is_ending(record):
-                self._note_ending(record)
-            elif record is not None:
-                self.end_look()  # it may hold the very process
-                note_cwd(self.tree.members[pid])
-                if pid == self.main.pid:
-                    self._falls_until = time.monotonic() + HELD_DEADLINE_S + _FALL_S
-                for tool in link.look(record, self.tree.started_ns):
-                    self.tree.hide(tool)
-                self._has_work = True
-                self._prevent_more_cores(link)
-            connection.close()
+            with accepted[0]:
+                self._take_report(link, *accepted)
+
+    def _take_report(self, link: Link, connection: socket.socket, pid: int) -> None:
+        if pid not in self.tree.members:
+            self._try("a scan of the process table", self._scan)
+        record = link.receive(connection, pid) if pid in self.tree.members else None
+        if record is None:
+            return
+        if is_leave(record):
+            self.killers.note_leave(record, self.tree.now_s())
+        elif is_ending(record):
+            self._note_ending(record)
+        else:
+            self.end_look()  # it may hold the very process
+            note_cwd(self.tree.members[pid])
+            if pid == self.main.pid:
+                self._falls_until = time.monotonic() + HELD_DEADLINE_S + _FALL_S
+            for tool in link.look(record, self.tree.started_ns):
+                self.tree.hide(tool)
+            self._has_work = True
+            self._prevent_more_cores(link)
 
     def _note_ending(self, record: Any) -> None:
         """Where the other ranks are when the first one fails is known only now: a launcher is about to end them."""
@@ -444,12 +493,15 @@ class Supervisor:
     def _reap(self) -> None:
         while True:
             try:
-                self._note_end()
+                with self.refusals.without("limits and CPU time of some processes"):
+                    self._note_end()
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 return
             if pid == 0:
                 return
+            if pid == self.main.pid:  # first of all: it is told once, and whatever comes now may be refused
+                self.is_collected, self.main.wait_status = True, status
             if self.glimpses.note_exit(pid, status):
                 continue
             if self._looker is not None and pid == self._looker.pid:
@@ -463,7 +515,6 @@ class Supervisor:
                 self._replace_relay(relay, status)
                 continue
             member = self.tree.members.get(pid) or self.tree.add(pid, os.getpid())
-            self.is_collected |= member is self.main
             self.tree.mark_ended(member, status, "wait status")
             self._note_usage(member, usage)
 
@@ -480,9 +531,10 @@ class Supervisor:
     def _note_end(self) -> None:
         """Of the one that is collected next: until then its limits can be read."""
         if sys.platform == "linux":
-            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            if ended is not None and ended.si_pid in self.tree.members:
-                self.sampler.note_end(ended.si_pid)
+            with contextlib.suppress(ChildProcessError):
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                if ended is not None and ended.si_pid in self.tree.members:
+                    self.sampler.note_end(ended.si_pid)
 
     def _replace_relay(self, channel: Channel, status: int) -> None:
         if channel.unread:

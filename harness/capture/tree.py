@@ -1,6 +1,7 @@
 """The processes below the supervisor, and how each of them ended, whoever collected its status.
 
-Three sources: the kernel's own news (native/processes.c) where it gives any, scans of the process table, and pidfds.
+Three sources: the kernel's own news (native/processes.c) where it gives any, scans of the process table, and pidfds as
+long as descriptors last; without one a process is asked after at each scan, and `unseen_ends` tells what that missed.
 Without the first, a process that lives shorter than the time between two scans can be missed; what its parent printed
 about it is then the only trace. Elsewhere than on Linux psutil lists the tree and only own children have a status.
 """
@@ -14,12 +15,14 @@ import struct
 import sys
 import time
 
+from harness.capture.refusals import open_pidfd
+
 # linux/pidfd.h: struct pidfd_info up to exit_code (64 bytes, Linux 6.13), _IOWR(0xFF, 11, …); exit info since 6.15.
 _PIDFD_GET_INFO = 3 << 30 | 64 << 16 | 0xFF << 8 | 11
 _PIDFD_INFO_EXIT = 1 << 3
 _EXIT_CODE_OFFSET = 60
 # In the fields after the command name; man 5 proc_pid_stat, and PF_EXITING of linux/sched.h.
-_STAT_FLAGS, _STAT_EXIT_CODE = 6, 49
+_STAT_FLAGS, _STAT_START, _STAT_EXIT_CODE = 6, 19, 49
 _EXITING = 0x4
 _YOUNG_S = 1.0
 _MOST_MEMBERS = 4096
@@ -34,6 +37,7 @@ class Member:
         self.first_seen_s = first_seen_s
         self.name = ""
         self.pidfd: int | None = None
+        self.born: str | None = None  # as the kernel counts; where there is no pidfd
         self.argv: tuple[str, ...] = ()
         self.executable: str | None = None
         self.cwd: str | None = None
@@ -55,15 +59,20 @@ class Tree:
         self.started_ns = started_ns
         self.not_ours = not_ours
         self._seen: set[int] = set()
+        self._asked_after: set[int] = set()
+        self.unseen_ends = 0
 
     def now_s(self) -> float:
         return (time.monotonic_ns() - self.started_ns) / 1e9
 
     def add(self, pid: int, ppid: int, like: Member | None = None) -> Member:
         member = self.members[pid] = Member(pid, ppid, self.now_s())
-        with contextlib.suppress(OSError, AttributeError):
-            member.pidfd = os.pidfd_open(pid)
+        member.pidfd = open_pidfd(pid)
+        if member.pidfd is not None:
             self.by_pidfd[member.pidfd] = member
+        elif sys.platform == "linux":
+            member.born = _read_born(pid)
+            self._asked_after.add(pid)
         if like is None:
             _describe(member)
         else:
@@ -82,8 +91,29 @@ class Tree:
         for member in self.members.values():
             if member.ended_s is None and now_s - member.first_seen_s < _YOUNG_S:
                 _describe(member)  # it may have been between fork and exec
-        found = [self._note_new(pid, ppid) for pid, ppid in list_new_processes(self._seen)]
+        new = list_new_processes(self._seen)
+        for pid in list(self._asked_after):
+            self._ask_after(pid)
+        found = [self._note_new(pid, ppid) for pid, ppid in new]
         return [member for member in found if member is not None]
+
+    def _ask_after(self, pid: int) -> None:
+        """Of one without a pidfd: whether it has ended, and how, if its parent has not collected it yet."""
+        member = self.members.get(pid)
+        if member is None or member.ended_s is not None:
+            self._asked_after.discard(pid)
+            return
+        try:
+            fields = _read_stat(pid)
+            if fields[_STAT_START] == member.born and fields[0] != "Z":
+                return
+            ended_here = fields[_STAT_START] == member.born and _shows_status(pid)
+            status = int(fields[_STAT_EXIT_CODE]) if ended_here else None
+        except (FileNotFoundError, ProcessLookupError):
+            status = None
+        self._asked_after.discard(pid)
+        self.mark_ended(member, status, f"exit status in /proc/{pid}/stat")
+        self.unseen_ends += member.wait_status is None
 
     def note_birth(self, pid: int, ppid: int) -> Member | None:
         """The kernel told of a birth: whoever had this pid before is gone."""
@@ -154,6 +184,12 @@ def read_exit(pidfd: int, pid: int) -> tuple[int | None, str]:
             if fields[0] == "Z" and _shows_status(pid):
                 return int(fields[_STAT_EXIT_CODE]), f"exit status in /proc/{pid}/stat"
     return None, ""
+
+
+def _read_born(pid: int) -> str | None:
+    with contextlib.suppress(OSError, IndexError):
+        return _read_stat(pid)[_STAT_START]
+    return None
 
 
 def _shows_status(pid: int) -> bool:

@@ -13,7 +13,8 @@ import sys
 from collections.abc import Callable
 
 from harness import __version__
-from harness.errors import EXIT_INTERRUPTED, EXIT_OUR_BUG, EXIT_USAGE, HarnessError
+from harness.alone import run_alone
+from harness.errors import EXIT_INTERRUPTED, EXIT_OUR_BUG, EXIT_USAGE, CouldNotStart, HarnessError, NotSupervised
 
 _BUGS = "please report this with the traceback above"
 
@@ -245,10 +246,41 @@ def find_command(name: str) -> Callable[[argparse.Namespace], int]:
     return command
 
 
+def _call(arguments: argparse.Namespace) -> int:
+    return find_command(arguments.command)(arguments)
+
+
+def _run_or_do_without(arguments: argparse.Namespace) -> int:
+    """Until the command has been started, nothing that the machine refuses us keeps it from running."""
+    try:
+        return _call(arguments)
+    except (NotSupervised, OSError, MemoryError, ImportError) as error:
+        if hasattr(arguments, "started"):
+            raise
+        words = arguments.words[1:] if arguments.words[:1] == ["--"] else arguments.words
+        try:
+            run_alone(words, str(error) if isinstance(error, NotSupervised) else f"{type(error).__name__}: {error}.")
+        except OSError as refused:
+            hint = f"command -v {words[0]}"
+            raise CouldNotStart(f"{words[0]} could not be started: {refused.strerror}.", hint=hint) from error
+
+
 def _tell(text: str) -> None:
     """Not print: with stderr closed it would write to stdout, which belongs to the answer."""
     with contextlib.suppress(OSError):
         os.write(2, f"{text}\n".encode())
+
+
+def _print_bug() -> None:
+    """Where the machine refuses even the module that would print the traceback, that is the answer."""
+    error = sys.exc_info()[1]
+    try:
+        import traceback
+
+        traceback.print_exc()
+        _tell(f"harness: this is a bug in harness; {_BUGS}.")
+    except (OSError, MemoryError, ImportError):
+        _tell(f"harness: the machine refuses what is needed to say more: {type(error).__name__}: {error}")
 
 
 def _print_failure(error: HarnessError) -> None:
@@ -272,7 +304,7 @@ def main(words: list[str] | None = None) -> int:
 
         switch_off()
     try:
-        return find_command(arguments.command)(arguments)
+        return _run_or_do_without(arguments) if arguments.command == "run" else _call(arguments)
     except HarnessError as error:
         from harness.evidence.redaction import redact_text
         from harness.evidence.transcript import clean_for_terminal
@@ -285,8 +317,5 @@ def main(words: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except Exception:  # noqa: BLE001 (the one place that turns a bug of ours into status 70)
-        import traceback
-
-        traceback.print_exc()
-        _tell(f"harness: this is a bug in harness; {_BUGS}.")
+        _print_bug()
         return int(getattr(arguments, "status", EXIT_OUR_BUG))  # of a command that has ended, its own

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,9 +17,10 @@ from typing import TYPE_CHECKING
 from harness.capture.alive.quitting import is_asked_by_key
 from harness.capture.channels import hold_closed_descriptors, say
 from harness.capture.launch import find_command
+from harness.capture.refusals import REFUSED, explain
 from harness.capture.supervise import Supervisor
 from harness.commands.durations import parse_duration
-from harness.commands.supervision import Job, judge_case, keep_case, supervise
+from harness.commands.supervision import Job, Supervised, judge_case, keep_case, supervise
 from harness.errors import UsageError
 from harness.evidence import case as cases
 
@@ -46,9 +48,25 @@ def run_command(arguments: argparse.Namespace) -> int:
         ends_stalled = arguments.on_stall == "term"
         supervisor.watch_standstill(look, stall_after_s, ends_stalled=ends_stalled, quit_looks=quit_looks)
 
+    def note(status: int | None) -> None:
+        arguments.started = True
+        if status is not None:
+            arguments.status = status
+
     job = Job(argv, path, case, started_ns, closed, arguments.inject, arguments.core, quit_looks)
-    done = supervise(job, prepare)
-    arguments.status = done.status  # whatever happens to us from here on
+    done = supervise(job, prepare, note)
+    try:
+        _tell(done, arguments)
+    except REFUSED as error:
+        name = _describe_status(done.status)
+        say(f"The command ended with {name}. More could not be told: {explain(error)}. The case: {case}")
+    done.let_go()
+    return done.status
+
+
+def _tell(done: Supervised, arguments: argparse.Namespace) -> None:
+    """Judges and reports, and keeps the case if there is something in it."""
+    argv, case, started_ns = done.job.argv, done.job.case, done.job.started_ns
     noteworthy = bool(done.status) or done.supervisor.saw_crash() or _has_stalled(done.supervisor)
     if noteworthy or arguments.keep or arguments.verdict:
         evidence = done.gather()
@@ -63,8 +81,14 @@ def run_command(arguments: argparse.Namespace) -> int:
         done.drop_cores()
     if not (noteworthy or arguments.keep):
         cases.remove_case(case)
-    done.let_go()
-    return done.status
+
+
+def _describe_status(status: int) -> str:
+    """As the shell's status tells it, without anything that would have to be imported."""
+    try:
+        return signal.Signals(status - 128).name if status > 128 else f"status {status}"
+    except ValueError:
+        return f"status {status}"
 
 
 def _read_stall_options(arguments: argparse.Namespace) -> float | None:

@@ -6,19 +6,23 @@ Prints nothing of the verdict.
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from harness import native
 from harness.capture.arrivals import Arrivals, Given
-from harness.capture.channels import open_channels, say, settle
+from harness.capture.channels import Channel, open_channels, say, settle
 from harness.capture.cores.limits import CoreLimit, Wish
 from harness.capture.injection import link_variables, why_not
 from harness.capture.killers import kernel_tells
 from harness.capture.launch import TELL, open_processes, spawn
 from harness.capture.link import STEPS_ENOUGH, Link
-from harness.capture.supervise import Supervisor
+from harness.capture.refusals import REFUSED, explain
+from harness.capture.supervise import Supervisor, outlive, shell_status
+from harness.errors import NotSupervised
 from harness.evidence import case as cases
 
 if TYPE_CHECKING:
@@ -77,7 +81,7 @@ class Supervised(NamedTuple):
         from harness.capture.cores.collecting import collect_cores
         from harness.capture.stacks import broke_down
 
-        reports = self.supervisor.link.reports if self.supervisor.link else []
+        reports = self.supervisor.link.list_reports() if self.supervisor.link else []
         return collect_cores(
             self.supervisor.tree,
             self.limit,
@@ -102,17 +106,22 @@ class Supervised(NamedTuple):
         self.supervisor.collect()
 
 
-def supervise(job: Job, prepare: Callable[[Supervisor], None]) -> Supervised:
-    """Runs a command to its end. `prepare` is called as soon as it runs. Not started: the case is removed."""
+def supervise(
+    job: Job, prepare: Callable[[Supervisor], None], tell: Callable[[int | None], None] = lambda status: None
+) -> Supervised:
+    """Runs a command to its end. `prepare` is called as soon as it runs. Not started: the case is removed.
+
+    `tell` is called when it has started, and with its status, whatever happens to us: a bug of ours included.
+    """
     arrivals: Arrivals | None = None
+    channels: list[Channel] = []
     try:
         channels = open_channels(job.closed)
         for channel in channels:
-            channel.start_relay(job.case)
+            channel.begin(job.case)
         arrivals, processes_fd = Arrivals(job.argv), open_processes()
         limit = CoreLimit(job.core)
-        link, no_link = _open_link(job, limit)
-        variables = link_variables(link.path, job.inject) if link else {}
+        link, variables, no_link = _open_link(job, limit)
         if link and not kernel_tells():
             variables[TELL] = "1"
         given = arrivals.given
@@ -120,28 +129,59 @@ def supervise(job: Job, prepare: Callable[[Supervisor], None]) -> Supervised:
             given = Given(given.ignored | {signal.SIGQUIT}, given.blocked)
         with limit.applied():
             pid = spawn(job.path, job.argv, channels, variables, given)
-    except BaseException:
+    except BaseException as error:
+        for channel in channels:
+            channel.abandon()
         if arrivals is not None:
             arrivals.close()
+            if signal.SIGCHLD in arrivals.given.ignored:
+                signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        native.load()[1].harness_adopt_orphans(0)
         cases.remove_case(job.case)
+        if isinstance(error, REFUSED):
+            words = f"Nothing can be put beside the command: {explain(error)}."
+            raise NotSupervised(words, hint="harness doctor") from error
         raise
-    supervisor = Supervisor(pid, channels, job.case, job.started_ns, arrivals, processes_fd, link)
-    prepare(supervisor)
-    status = supervisor.follow()
-    supervisor.end_look()
-    arrivals.close()
-    settle(channels, at_least_s=_LAST_WORDS_S if status and supervisor.is_collected else 0.0)
+    supervisor: Supervisor | None = None
+    tell(None)
+    try:
+        supervisor = Supervisor(pid, channels, job.case, job.started_ns, arrivals, processes_fd, link)
+        prepare(supervisor)
+        status = supervisor.follow()
+    except BaseException:
+        known = supervisor.main.wait_status if supervisor else None
+        tell(outlive(pid, arrivals) if known is None else shell_status(known))
+        raise
+    tell(status)
+    refusals = supervisor.refusals
+    with refusals.without("the end of a look"):
+        supervisor.end_look()
+    with refusals.without("the end of the command's stand-in"):
+        arrivals.close()
+    with refusals.without("whether all of the output was delivered"):
+        settle(channels, at_least_s=_LAST_WORDS_S if status and supervisor.is_collected else 0.0)
     if link:
         link.close()
     return Supervised(status, job, supervisor, limit, no_link)
 
 
-def _open_link(job: Job, limit: CoreLimit) -> tuple[Link | None, str | None]:
-    """The link, or why there is none."""
+def _open_link(job: Job, limit: CoreLimit) -> tuple[Link | None, dict[str, str], str | None]:
+    """The link and the variables that lead to it, or why there is none."""
     if job.inject == "none":
-        return None, "--inject none was asked for"
-    trouble = why_not(job.path)
-    return (None, trouble) if trouble else (Link(_list_words(), limit.put_back), None)
+        return None, {}, "--inject none was asked for"
+    if trouble := why_not(job.path):
+        return None, {}, trouble
+    try:
+        link = Link(_list_words(), limit.put_back)
+        variables = link_variables(link.path, job.inject)
+    except REFUSED as error:
+        trouble = f"a crash could not be told to harness: {explain(error)}"
+        say(f"There is no place for the crash link, so {trouble}.")
+        return None, {}, trouble
+    given = os.environ.get("TMPDIR")
+    if given and Path(given).absolute() != link.directory.parent:
+        say(f"TMPDIR={given} cannot be used; what is needed for a crash is in {link.directory.parent}.")
+    return link, variables, None
 
 
 def _list_words() -> Iterator[str]:

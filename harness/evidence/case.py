@@ -7,6 +7,7 @@ alone, and others may add and remove cases at any moment.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -19,6 +20,8 @@ from harness.errors import BadCase, CouldNotStart
 
 MOST_CASES = 50
 MOST_BYTES = 2 * 1024**3
+# Of room, or of a disk that takes nothing now: no fault of the directory that was named.
+EXHAUSTED = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 # A core that is there only because of us must leave room for other cases.
 MOST_CORE_BYTES = MOST_BYTES // 2
 _SCHEMA = "harness.case/1"
@@ -47,18 +50,30 @@ def create_case(chosen: str | None, argv: list[str], started_ns: int) -> tuple[P
         return _create_in(wanted, argv, started_ns), None
     except OSError as error:
         trouble = f"Cases cannot be kept in {wanted}: {error.strerror}"
-        if chosen or "HARNESS_CASES" in os.environ:
+        if (chosen or "HARNESS_CASES" in os.environ) and error.errno not in EXHAUSTED:
             hint = f"harness run --cases /tmp/cases -- {' '.join(argv)}"
             raise CouldNotStart(f"{trouble}.", hint=hint) from error
-        elsewhere = make_private_directory("harness-cases")
-        return _create_in(elsewhere, argv, started_ns), f"{trouble}; this one is kept in {elsewhere}."
+    for elsewhere in make_private_directories("harness-cases"):
+        with contextlib.suppress(OSError):
+            return _create_in(elsewhere, argv, started_ns), f"{trouble}; this one is kept in {elsewhere}."
+    return wanted / f"none-{os.urandom(4).hex()}", f"{trouble}, nor in any temporary folder: there will be none."
 
 
-def make_private_directory(prefix: str) -> Path:
-    """In the temporary directory, for this user only. tempfile does the same for 10 ms of imports."""
-    path = Path(os.environ.get("TMPDIR", "/tmp")) / f"{prefix}-{os.urandom(4).hex()}"
-    path.mkdir(mode=0o700)
-    return path
+def make_private_directories(prefix: str) -> Iterator[Path]:
+    """For this user only, each in another temporary folder: the user's own first, which may be missing or full.
+
+    Whoever takes the next one could not use the last, which is gone then. tempfile does the same for 10 ms of imports.
+    """
+    folders = (os.environ.get("TMPDIR") or "/tmp", "/tmp", "/var/tmp", "/dev/shm")
+    for folder in dict.fromkeys(folders):
+        path = Path(folder).absolute() / f"{prefix}-{os.urandom(4).hex()}"
+        try:
+            path.mkdir(mode=0o700)
+        except OSError:
+            continue
+        yield path
+        with contextlib.suppress(OSError):
+            path.rmdir()
 
 
 def _create_in(cases_dir: Path, argv: list[str], started_ns: int) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -188,12 +189,15 @@ def test_unwritable_cases_directory_is_refused_before_the_command_starts(harness
     assert where.encode() in supervised.stderr and b"next: harness run --cases " in supervised.stderr
 
 
-def test_read_only_cases_directory_is_refused_before_the_command_starts(harness, tmp_path, tiny_disk):
+def test_a_disk_that_became_read_only_keeps_no_command_from_starting(harness, tmp_path, tiny_disk):
     subprocess.run(["mount", "-o", "remount,ro", tiny_disk], check=True)
     harness.env["HARNESS_CASES"] = str(tiny_disk / "cases")
-    supervised = harness("touch", tmp_path / "started")
-    assert supervised.status == 125 and not (tmp_path / "started").exists()
-    assert b"Read-only file system" in supervised.stderr and b"next: " in supervised.stderr
+    supervised = harness("sh", "-c", f"touch {tmp_path}/started; exit 3")
+    assert supervised.status == 3 and (tmp_path / "started").exists()
+    (said,) = [line for line in supervised.stderr.decode().splitlines() if "Read-only file system" in line]
+    elsewhere = Path(said.rpartition(" this one is kept in ")[2].removesuffix("."))
+    assert list(elsewhere.glob("*/verdict.json"))
+    shutil.rmtree(elsewhere)
 
 
 @pytest.mark.parametrize("status", [0, 1, 3, 255])

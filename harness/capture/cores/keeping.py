@@ -5,13 +5,14 @@ gzip, because gunzip is everywhere; in blocks, all processors at once, for some 
 
 from __future__ import annotations
 
+import _thread
+import collections
 import contextlib
 import os
 import time
 import zlib
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from pathlib import Path
 
 from harness.capture.cores.finding import Found
@@ -66,14 +67,41 @@ def move_core(found: Found, case: Path, pid: int, most_bytes: int) -> Path:
 
 
 def _compress_all(fd: int, size: int) -> Iterator[bytes]:
-    """In order; gzip files may follow each other in one file (RFC 1952, 2.2)."""
+    """In order; gzip files may follow each other in one file (RFC 1952, 2.2).
+
+    Others take blocks beside us. No pool: that waits for threads to begin, for ever where memory is refused to them.
+    """
     workers = os.cpu_count() or 1
     end = time.monotonic() + _BUDGET_S
-    with ThreadPoolExecutor(workers) as pool:
-        starts = range(0, size, _BLOCK)
-        for first in range(0, len(starts), 4 * workers):  # a few at a time: they wait in memory
-            group = starts[first : first + 4 * workers]
-            yield from pool.map(lambda start: _compress_at(fd, start, min(_BLOCK, size - start), end), group)
+    starts = range(0, size, _BLOCK)
+    for first in range(0, len(starts), 4 * workers):  # a few at a time: they wait in memory
+        group = starts[first : first + 4 * workers]
+        left, done = collections.deque(group), dict[int, bytes | None]()
+        work = partial(_work_on, left, done, lambda start: _compress_at(fd, start, min(_BLOCK, size - start), end))
+        for _ in range(workers - 1):
+            with contextlib.suppress(RuntimeError, MemoryError):  # no thread: we do it all
+                _thread.start_new_thread(work, ())
+        work()
+        for start in group:
+            yield _wait_for(done, start) or _compress_at(fd, start, min(_BLOCK, size - start), end)
+
+
+def _work_on(left: collections.deque[int], done: dict[int, bytes | None], compress: Callable[[int], bytes]) -> None:
+    with contextlib.suppress(IndexError):
+        while True:
+            start = left.popleft()
+            try:
+                done[start] = compress(start)
+            except (OSError, MemoryError):
+                done[start] = None
+
+
+def _wait_for(done: dict[int, bytes | None], start: int) -> bytes | None:
+    """Null: whoever took it could not do it."""
+    until = time.monotonic() + _BUDGET_S
+    while start not in done and time.monotonic() < until:
+        time.sleep(0.001)
+    return done.pop(start, None)
 
 
 def _compress_at(fd: int, start: int, count: int, end: float) -> bytes:

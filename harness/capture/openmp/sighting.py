@@ -73,6 +73,9 @@ class Sighting(NamedTuple):
     seconds: float
 
 
+NOTHING_SIGHTED = Sighting(0, (), None, "", (), (), (), (), 0.0)
+
+
 def look_while_held(pid: int, rows: list[Row], proc: Path = _PROC) -> Sighting:
     """`rows`: what `read_maps` gave. Raises nothing: what cannot be seen is a gap."""
     begun = time.monotonic()
