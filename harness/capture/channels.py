@@ -42,14 +42,19 @@ def hold_closed_descriptors() -> frozenset[int]:
 
 
 def say(sentence: str) -> None:
-    """One line of our own between the command's; stderr may be gone, and then nobody is there to read it.
-
-    In the background of a terminal with tostop set, it would stop the command with us.
-    """
+    """One line of our own between the command's, without what must not be shown."""
     from harness.evidence.redaction import redact_text
     from harness.evidence.transcript import clean_for_terminal
 
-    sentence = clean_for_terminal(redact_text(sentence))
+    say_own(clean_for_terminal(redact_text(sentence)))
+
+
+def say_own(sentence: str) -> None:
+    """Words that are ours alone; needs nothing that the machine could refuse.
+
+    stderr may be gone, and then nobody is there to read it. In the background of a terminal with tostop set, it would
+    stop the command with us.
+    """
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
     with contextlib.suppress(OSError):
         os.write(2, f"harness: {sentence}\n".encode())

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.capture.alive.quitting import is_asked_by_key
-from harness.capture.channels import hold_closed_descriptors, say
+from harness.capture.channels import hold_closed_descriptors, say, say_own
 from harness.capture.launch import find_command
 from harness.capture.refusals import REFUSED, explain
 from harness.capture.supervise import Supervisor
@@ -59,7 +59,7 @@ def run_command(arguments: argparse.Namespace) -> int:
         _tell(done, arguments)
     except REFUSED as error:
         name = _describe_status(done.status)
-        say(f"The command ended with {name}. More could not be told: {explain(error)}. The case: {case}")
+        say_own(f"The command ended with {name}. More could not be told: {explain(error)}.")
     done.let_go()
     return done.status
 
