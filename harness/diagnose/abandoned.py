@@ -29,6 +29,7 @@ _SENT_TO_END = frozenset(["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGTSTP", "
 _POOL_FILE = re.compile(r"/concurrent/futures/thread\.py$")
 _FUTURE_FILE = re.compile(r"/concurrent/futures/_base\.py$")
 _WORKER_NAME = re.compile(r"(?P<pool>.+)_\d+")
+_SUBMITS = re.compile(r"\.(?:submit|map)\(")
 # Who else could fulfil a future: a pool of processes, an event loop.
 _OTHER_SOURCES = re.compile(r"/concurrent/futures/(?:process|interpreter)\.py$|/asyncio/\w+\.py$|/trio/|/anyio/")
 
@@ -115,6 +116,8 @@ def find_own_pool(scene: Scene, process: LivingProcess) -> Finding | None:
     ((pool, workers),) = pools.items()
     if not all(scene.stands_still(worker) and _waits_for_future(worker) for worker in workers):
         return None
+    if not all(_SUBMITS.search(tell_wanted(worker) or "") for worker in workers) and _has_others(scene, process):
+        return None
     return _tell_own_pool(process, pool, workers)
 
 
@@ -147,6 +150,12 @@ def _waits_for_future(thread: LivingThread) -> bool:
     asks = next((frame for frame in frames if not frame.file.endswith("/threading.py")), None)
     runs = any(_POOL_FILE.search(frame.file) and frame.function == "run" for frame in frames)
     return runs and asks is not None and bool(_FUTURE_FILE.search(asks.file)) and not is_timed(thread)
+
+
+def _has_others(scene: Scene, process: LivingProcess) -> bool:
+    """Another thread of Python's than the main one, that could come and set a future which is no task's."""
+    others = (t for t in process.threads if t.tid != process.pid and not _find_pool(t) and python_frames(t))
+    return not all(scene.stands_still(other) and sleeps_for_own(other) for other in others)
 
 
 def _may_fulfil(thread: LivingThread) -> bool:

@@ -512,6 +512,14 @@ def test_somebody_else_may_fulfil_the_future(other: LivingThread) -> None:
     assert judge(process(SLEEPS, thread(101, *IN_POOL, name="steps_0"), other)).verdict.kind == "waiting"
 
 
+def test_a_future_that_no_task_fulfils_may_be_set_by_a_thread_beside_the_pool() -> None:
+    beside = thread(102, line("serve", 7), wait=Wait("accept4"))
+    assert judge(process(SLEEPS, thread(101, *IN_POOL, name="steps_0"), beside)).verdict.kind == "waiting"
+    submits = wanted("pool.submit(load).result()", "prepare", 33)
+    worker = thread(101, *IN_POOL, name="steps_0", locks=(submits,))
+    assert kind(judge(process(SLEEPS, worker, beside))) == ("deadlock-lock", "supported")
+
+
 # blocked-collective
 
 ALL_REDUCE = (
