@@ -35,7 +35,7 @@ _EVALUATION = re.compile(r"_?PyEval_EvalFrame(?:Default|Ex)?|_TAIL_CALL_\w+")
 _OPENMP_FUNCTION = re.compile(r"(?:__kmp|kmp_flag|GOMP_|gomp_)\w*(?:::\w+)?")
 _PIN_MEMORY = re.compile(r"pin_memory|pt_data_pin")
 # The name a native thread inherits when nobody gives it one says nothing about it.
-_INHERITED_NAME = re.compile(r"python[\d.]*")
+_INHERITED_NAME = re.compile(r"python[\d.]*t?")
 
 
 class Blame(NamedTuple):

@@ -11,7 +11,10 @@ from harness.evidence.model import Ending, Evidence, Exit, Process, Uncaught
 
 CRASH_SIGNALS = frozenset({"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGTRAP", "SIGSYS"})
 _WRAPPERS = frozenset(
-    ["sh", "bash", "dash", "zsh", "ksh", "ash", "busybox", "timeout", "env", "nice", "nohup", "stdbuf", "xargs"]
+    (
+        *("sh", "bash", "dash", "zsh", "ksh", "ash", "busybox", "xargs", "time", "sudo", "doas", "setsid"),
+        *("timeout", "env", "nice", "nohup", "stdbuf"),
+    )
 )
 
 _TIMED_OUT = 124  # man 1 timeout

@@ -26,6 +26,7 @@ from harness.diagnose.lastwords import innermost_user_frame
 from harness.diagnose.limits import Named, name_full_disk, name_memory_limit, name_resource_limit
 from harness.diagnose.matching import Finding, Kind, match
 from harness.diagnose.memory import judge_memory
+from harness.diagnose.oom import list_other_victims
 from harness.diagnose.openmp import FLAG, describe, list_copies, tell_collision
 from harness.diagnose.phase import tell_phase
 from harness.diagnose.plumbing import is_interpreter
@@ -443,6 +444,10 @@ def _against(finding: Finding, reading: Reading) -> tuple[str, ...]:
     ):
         against.append("another process could have printed the text that names the cause")
     crashed = _crashed_below(reading) if culprit.role == "main" else []
+    against += [
+        f"{role_of(reading.evidence, process)} process {process.pid} was killed for lack of memory"
+        for process in list_other_victims(reading)[:_MOST_DEATHS]
+    ]
     against += [_describe_death(process, reading) for process in crashed[:_MOST_DEATHS]]
     if len(crashed) > _MOST_DEATHS:
         against.append(f"… and {len(crashed) - _MOST_DEATHS} more processes died of a crash")

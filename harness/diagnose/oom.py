@@ -13,7 +13,7 @@ from harness.diagnose.reading import Reading
 from harness.diagnose.verdict import Ground, Hypothesis
 from harness.diagnose.words import cut_words
 from harness.evidence.memory import GroupKills, GroupMemory
-from harness.evidence.model import KernelLine
+from harness.evidence.model import KernelLine, Process
 
 _GIB = 1024**3
 _SLACK = 0.05  # what it may have grown after it was last seen, and is not worth a word
@@ -135,6 +135,16 @@ def _victims(rise: GroupKills, reading: Reading) -> list[int]:
     return [process.pid for process in sorted(killed, key=lambda one: one.ended_s or 0.0)[: rise.kills]]
 
 
+def list_other_victims(reading: Reading) -> list[Process]:
+    """Processes of the command, other than the one that is told of, that the kernel says it killed for memory."""
+    named = {name_victim(line) for line in reading.evidence.kernel} - {None, reading.culprit.pid}
+    return [
+        process
+        for process in reading.evidence.processes
+        if process.pid in named and process.ending is not None and process.ending.signame == "SIGKILL"
+    ]
+
+
 def _others_named(reading: Reading) -> int:
     """How many others the kernel's lines name as killed for memory."""
     named = {name_victim(line) for line in reading.evidence.kernel}
@@ -144,6 +154,9 @@ def _others_named(reading: Reading) -> int:
 def weigh_oom(kind: str, finding: Finding, reading: Reading) -> Hypothesis | None:
     if kind == "oom-kill":
         return Hypothesis("oom-kill", "supported", finding.grounds[0].fact)
+    if others := list_other_victims(reading):
+        because = f"process {others[0].pid} of the command was; that it ended because of that was not seen"
+        return Hypothesis("oom-kill", "open", because)
     if reading.signame is None:
         return Hypothesis(
             "oom-kill", "ruled-out", f"it ended by itself; the OOM killer sends SIGKILL{tell_peak(reading)}"

@@ -16,7 +16,8 @@ from harness.evidence.crash import CrashFrame
 _CONSTRUCTS = re.compile(r"call_init|_dl_init|call_array|do_init_fini")
 _DESTROYS = re.compile(r"_dl_fini|_dl_call_fini|call_fini|__cxa_finalize|__do_global_dtors_aux")
 _OPENS = re.compile(r"_*dlm?open(?:_implementation|_doit)?|_dl_open|dl_open_worker\w*|_dl_catch_\w+|_dlerror_run")
-_EXITS = re.compile(r"__run_exit_handlers|exit|_?_?cxa_finalize|_dl_fini|__call_tls_dtors")
+# Not __cxa_finalize, which dlclose() calls as well, nor __call_tls_dtors, which ends each thread.
+_EXITS = re.compile(r"__run_exit_handlers|exit|_dl_fini")
 _FINALISES = re.compile(
     r"_?Py_Finalize(?:Ex|_impl)?|finalize_modules|PyImport_Cleanup|_PyGC_CollectNoFail|finalize_interp_\w+"
     r"|_PyAtExit_Call|atexit_callfuncs|wait_for_thread_shutdown"

@@ -329,6 +329,7 @@ def test_the_phase_of_a_program(stack: tuple[CrashFrame, ...], frames: tuple[Fra
         ((native("f", EXTENSION), native("_dl_fixup", LOADER), native("g", EXTENSION)), (USER,)),  # lazy binding
         ((native("call_init", EXTENSION), native("g", EXTENSION)), (USER,)),  # a function of that name
         ((native("f", EXTENSION), native("exit", EXTENSION)), (USER,)),
+        ((native("f", EXTENSION), native("__call_tls_dtors", LIBC), native("start_thread", LIBC)), ()),  # a thread ends
         # A stripped interpreter that runs the program: by its file, by -m.
         ((native("f", EXTENSION), native("PyEval_EvalCode", PYTHON), native("Py_RunMain", PYTHON)), (USER,)),
         (

@@ -6,6 +6,7 @@ import signal
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from harness.diagnose.judge import judge
 from harness.evidence.memory import Kill
@@ -56,6 +57,14 @@ def test_a_worker_that_the_parent_ended_itself_is_not_the_one_it_lost() -> None:
 def test_a_number_in_a_message_names_no_process() -> None:
     dead = child(101, KILLED, 5.0)
     assert culprit_of(VALUE, FAILED, dead, **told("ValueError")) == ("python-exception", "established", 100)
+
+
+@pytest.mark.parametrize(("argv", "pid"), [(("sudo", "python", "train.py"), 101), (("python", "train.py"), 100)])
+def test_sudo_ends_itself_as_its_command_ended(argv: tuple[str, ...], pid: int) -> None:
+    evidence = run_evidence("", SEGFAULT, others=(child(101, SEGFAULT, 9.0),))
+    main, *others = evidence.processes
+    processes = (structs.replace(main, argv=argv, executable=f"/usr/bin/{argv[0]}"), *others)
+    assert judge(structs.replace(evidence, argv=argv, processes=processes)).verdict.process.pid == pid
 
 
 def test_a_helper_that_falls_after_the_exception_did_not_cause_it() -> None:

@@ -12,8 +12,8 @@ from harness.diagnose.judge import judge
 from harness.diagnose.verdict import Document
 from harness.evidence.gap import Gap
 from harness.evidence.memory import GroupKills, Room
-from harness.evidence.model import Ending, KernelLine, Memory, OomCount
-from tests.unit.evidence import run_evidence
+from harness.evidence.model import Ending, KernelLine, Memory, OomCount, Process
+from tests.unit.evidence import run_evidence, told
 from tests.unit.timelines import GIB, GROUP, sent, timeline
 
 KILLED, TERMINATED = Ending(signo=int(signal.SIGKILL)), Ending(signo=int(signal.SIGTERM))
@@ -51,6 +51,17 @@ def test_each_killers_own_words_prove_it(text: str) -> None:
 def test_the_same_words_about_another_process_prove_nothing(text: str) -> None:
     other = text.replace("100", "1000").replace("/job due", "/other due")
     assert killed(kernel=(KernelLine(other, "log"),), timeline=timeline(GIB)).verdict.kind == "killed"
+
+
+@pytest.mark.parametrize(("pid", "state"), [(101, "open"), (900, "ruled-out")])
+def test_a_worker_that_was_killed_for_memory_before_another_exception_is_told(pid: int, state: str) -> None:
+    """A pool puts another worker in its place, and the parent waits in vain for what the first had to do."""
+    worker = Process(101, 100, "python", ("python", "train.py"), None, 1.0, None, 5.0, KILLED)
+    line = KernelLine(NAMES_US[1].replace("100", str(pid)), "log")
+    document = judge(run_evidence("", Ending(exit_code=1), others=(worker,), kernel=(line,), **told("TimeoutError")))
+    assert document.verdict.kind == "python-exception"
+    assert because(document)[0] == state
+    assert ("worker process 101 was killed for lack of memory" in document.verdict.against) is (state == "open")
 
 
 def test_a_counter_that_rose_when_it_died_proves_it_where_it_was_alone_in_its_group() -> None:
