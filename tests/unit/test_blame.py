@@ -193,6 +193,13 @@ def test_a_function_that_only_resembles_the_abort_machinery_is_not_plumbing() ->
     assert not is_plumbing(native("raise_error", FAISS))
 
 
+def test_rusts_own_crates_are_known_by_their_mangled_names_too() -> None:
+    ending = native("_RNvNtNtNtCsjrHSEGnQ3l9_3std3sys3pal4unix14abort_internal", "/job/serve")
+    assert is_plumbing(ending)
+    assert not is_plumbing(native("_RNvCs1a2b3c_5serve4pick", "/job/serve"))
+    assert not is_plumbing(native("_RNvNtCs1a2b3c_5serve3std4pick", "/job/serve"))
+
+
 def test_nothing_but_plumbing_blames_nobody() -> None:
     found = blame(crash(thread(7, native("__strlen_evex", LIBC, "0x7ffff796b219"), native("start_thread", LIBC))))
     assert found.component is None and found.component_frame is None
