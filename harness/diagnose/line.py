@@ -77,7 +77,7 @@ def _list_awaited(scene: Scene, step: Step) -> Iterator[Step]:
     """Whom it waits for. `launches` of what is yielded: the waiting one waits for its end."""
     process, thread = step.process, step.thread
     if thread is not None and find_in_collective(process) is thread:
-        yield from (Step(rank, main_thread(rank), f"rank {rank.rank}") for rank in split_ranks(scene)[1])
+        yield from (Step(rank, main_thread(rank), f"rank {rank.rank or rank.pid}") for rank in split_ranks(scene)[1])
         return
     if thread is None or scene.is_busy(thread):
         return

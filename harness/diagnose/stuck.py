@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from harness.diagnose.children import list_workers
 from harness.diagnose.scene import Finding, Scene, moves, stack_of
 from harness.diagnose.tree import tell_ranks
 from harness.diagnose.verdict import Ground, Remedy
@@ -17,6 +18,7 @@ from harness.diagnose.waiting import (
     tell_target,
     waits_for_device_file,
 )
+from harness.diagnose.words import name_some
 from harness.evidence.alive import LivingProcess, LivingThread
 from harness.evidence.answers import find_number
 
@@ -93,7 +95,14 @@ def split_ranks(scene: Scene) -> tuple[list[LivingProcess], list[LivingProcess]]
 
 def list_ranks_seen(scene: Scene) -> list[LivingProcess]:
     here = [process for process in scene.everybody if process.rank and not _is_below_rank(scene, process)]
-    return [*here, *scene.look.elsewhere]
+    return [*(here or _list_siblings(scene)), *scene.look.elsewhere]
+
+
+def _list_siblings(scene: Scene) -> list[LivingProcess]:
+    """Where no rank is to be seen (torch.multiprocessing.spawn passes it as an argument): the workers of one parent."""
+    parents = [process.ppid for process in scene.everybody if process.role == "worker" and find_in_collective(process)]
+    parent = scene.find(parents[0]) if len(set(parents)) == 1 else None
+    return [one for one in list_workers(scene, parent) if one.role == "worker" and one.python] if parent else []
 
 
 def find_in_collective(process: LivingProcess) -> LivingThread | None:
@@ -120,7 +129,8 @@ def _tell_collective(scene: Scene, process: LivingProcess, thread: LivingThread)
     key, ranks = min(odd.items(), key=lambda item: len(item[1]))
     tied = not late and len(ranks) == max(map(len, arrived.values()))
     moved = _tell_movement(scene, ranks) if late else ""
-    instead = f"has not arrived, it {moved or 'is'}" if late else "is in one," if tied else "is in another one,"
+    absent = "has not arrived" if ranks[0].rank else "is not in it"
+    instead = f"{absent}, it {moved or 'is'}" if late else "is in one," if tied else "is in another one,"
     others = ", ".join(f"{_name(r)} at {k[1]}" for k, r in arrived.items() if k != key)
     rest = "in another" if tied else "waiting"
     detail = f"{library} collective: {_name(ranks)} {instead} at {key[1]}; {rest}: {others}"
@@ -160,7 +170,9 @@ def _all_ranks(groups: dict[tuple[bool, str], list[LivingProcess]]) -> list[Livi
 
 
 def _name(processes: list[LivingProcess]) -> str:
-    """ "rank 0-1 on gpu07, rank 3 on gpu08", "rank 0-63 on 16 hosts" """
+    """ "rank 0-1 on gpu07, rank 3 on gpu08", "rank 0-63 on 16 hosts", "worker 4711" where no rank is known"""
+    if not all(process.rank for process in processes):
+        return name_some([f"{process.role} {process.pid}" for process in processes], _MOST_HOSTS)
     hosts: dict[str | None, list[LivingProcess]] = {}
     for process in processes:
         hosts.setdefault(process.host, []).append(process)

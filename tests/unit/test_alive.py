@@ -572,6 +572,19 @@ def test_one_rank_alone_waits_for_ranks_that_were_not_looked_at() -> None:
     assert kind(found) == ("blocked-collective", "established") and "not looked at" in found.verdict.headline
 
 
+def test_workers_whose_ranks_are_not_told_are_named_by_their_pids() -> None:
+    """torch.multiprocessing.spawn passes the rank as an argument."""
+    waiting = [replace(rank(number, *IN_SYNC), rank=None) for number in (0, 1)]
+    late = process(thread(220, line("refill", 9), wait=NANOSLEEP), ppid=100, role="worker")
+    argv = ("python", "-c", "from multiprocessing.resource_tracker import main;main(9)")
+    helper = process(thread(199, line("main", 1), wait=Wait("read")), ppid=100, role="worker", argv=argv)
+    found = judge(LAUNCHER, helper, *waiting, late)
+    assert kind(found) == ("blocked-collective", "established")
+    assert place(found) == (220, "MainThread", "refill") and "worker 220 is not in it" in found.verdict.headline
+    found = judge(LAUNCHER, *waiting, replace(late, counters=(WORKS,)))
+    assert found.verdict.kind == "blocked-collective" and exit_code_of(found) == 11
+
+
 def test_ranks_that_work_between_collectives_are_well() -> None:
     found = judge(LAUNCHER, rank(0, *IN_SYNC, counters=(WORKS,)), rank(1, *IN_SYNC, counters=(WORKS,)))
     assert found.verdict.kind == "progressing"
