@@ -85,13 +85,19 @@ def _list_awaited(scene: Scene, step: Step) -> Iterator[Step]:
     yield from threads
     link = link_of(scene, process, thread)
     if link is not None:
-        launches = not link.for_result and find_io(thread) is None  # who reads from one other does so for itself
+        launches = not link.for_result and not _reads_socket(thread)
         for child in link.at_work:
             why = f"{'the answer' if link.for_result else 'the end or the output'} of process {child.pid}"
             yield Step(child, main_thread(child), why, launches=launches and _is_python(child))
     elif not threads and _polls(thread):
         for child in filter(_is_python, list_workers(scene, process)):
             yield Step(child, main_thread(child), f"process {child.pid}, as it looks", proven=False, launches=True)
+
+
+def _reads_socket(thread: LivingThread) -> bool:
+    """It reads answers, for itself; who reads the pipe that is a child's output passes on what that one says."""
+    wait = find_io(thread)
+    return wait is not None and "pipe:[" not in (wait.target or "")
 
 
 def _is_python(process: LivingProcess) -> bool:

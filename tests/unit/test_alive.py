@@ -1312,11 +1312,14 @@ def test_who_only_starts_again_what_fails_does_not_move() -> None:
     assert judge(process(busy(100, line("train", 9)), counters=(wrote, failed))).verdict.kind == "progressing"
 
 
-def test_who_reads_from_a_child_moves_by_itself() -> None:
+def test_who_reads_a_childs_answers_moves_by_itself_who_passes_on_its_output_does_not() -> None:
     wrote = Counter("io", "bytes written", (0.0, 1.0, 2.0), (0, 60, 120), tid=100)
     server = process(thread(101, line("serve", 3), wait=NANOSLEEP), ppid=100, role="child")
     reads = thread(100, line("fetch", 5), wait=Wait("recvfrom", fd=3, target="127.0.0.1:80", peer_pids=(101,)))
     assert kind(judge(process(reads, counters=(wrote,)), server)) == ("progressing", "established")
+    wait = Wait("read", fd=3, target="reads from pipe:[9], which is empty", peer_pids=(101,))
+    relays = thread(100, line("print_output", 5), wait=wait)
+    assert judge(process(relays, counters=(wrote,)), server).verdict.kind == "waiting"
 
 
 def test_a_child_that_has_not_the_other_end_is_not_awaited() -> None:
