@@ -55,10 +55,11 @@ _FIELDS = """\
 
 <!-- made by docs/generate.py of the schemas in harness/schemas: edit the types, not this page -->
 
-The first level of each JSON document. The whole of it is the JSON Schema of that name, which is part of the installed
-package (`harness/schemas`). What the documents are for is told [here](documents.md).
+The first level of each JSON document, and all of the verdict. The whole of each is the JSON Schema of that name, which is
+part of the installed package (`harness/schemas`). What the documents are for is told [here](documents.md).
 
 """
+_WHOLE = "harness.verdict/1"
 
 
 def list_pages() -> dict[Path, str]:
@@ -97,13 +98,27 @@ def write_fields() -> str:
         name = schema.get("$ref", "").rpartition("/")[2]
         record = schema["$defs"][name] if name else schema
         parts.append(f"## {schema['title']}\n\n")
-        parts.append("| field | type |\n|---|---|\n")
-        required = record.get("required", [])
-        for field, about in record["properties"].items():
-            optional = "" if field in required or field == "schema" else ", may be missing"
-            parts.append(f"| `{field}` | {_name(about)}{optional} |\n")
-        parts.append("\n")
+        parts += [*_list_fields(record), "\n"]
+        if schema["title"] == _WHOLE:
+            parts += [line for other in sorted(schema["$defs"]) if other != name for line in _tell(other, schema)]
     return "".join(parts).rstrip("\n") + "\n"
+
+
+def _tell(name: str, schema: dict[str, Any]) -> Iterable[str]:
+    """One of the records that a document is made of, with what its type says of itself."""
+    record = schema["$defs"][name]
+    yield f"### {name}\n\n"
+    if told := record.get("description"):
+        yield " ".join(told.split()).replace("<", "&lt;") + "\n\n"
+    yield from (*_list_fields(record), "\n")
+
+
+def _list_fields(record: dict[str, Any]) -> Iterable[str]:
+    yield "| field | type |\n|---|---|\n"
+    required = record.get("required", [])
+    for field, about in record["properties"].items():
+        optional = "" if field in required or field == "schema" else ", may be missing"
+        yield f"| `{field}` | {_name(about)}{optional} |\n"
 
 
 def _name(about: dict[str, Any]) -> str:

@@ -99,3 +99,10 @@ def test_a_commands_page_tells_of_all_its_options_and_of_no_other(command: str) 
     assert options - told == set()
     rows = " ".join(re.findall(r"^\| (`-.*?) \|", page, re.MULTILINE))
     assert set(re.findall(r"(?<!\w)--[a-z][a-z-]+", rows)) - options == set()
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_of_the_project_that_are_named_are_there(path: Path) -> None:
+    """In code, from one of the folders that do not change. The changelog tells of what was."""
+    named = re.findall(r"`((?:harness|native|tests|docs|probes|reproducers)/[\w./-]*)`", path.read_text())
+    assert path.name == "CHANGELOG.md" or [name for name in named if not (ROOT / name).exists()] == []
