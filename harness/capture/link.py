@@ -9,6 +9,7 @@ import contextlib
 import errno
 import importlib
 import os
+import signal
 import socket
 import struct
 import time
@@ -217,8 +218,18 @@ def _receive(connection: socket.socket) -> Any | None:
             if len(data) == size:
                 record = ffi.new(f"{name} *")
                 ffi.memmove(record, data, size)
-                return record
+                return record if not is_crash(record) or _is_possible(record) else None
     return None
+
+
+def _is_possible(crash: Any) -> bool:
+    """What it counts it has, and it has happened already: by that time is counted how long it may be looked at."""
+    return (
+        crash.machine in _REGISTERS
+        and 0 <= crash.frame_count <= len(crash.frames)
+        and 0 < crash.signo < signal.NSIG
+        and crash.time_ns <= time.monotonic_ns()
+    )
 
 
 def _receive_bytes(connection: socket.socket, size: int) -> bytes:

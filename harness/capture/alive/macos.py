@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from harness import __version__
 from harness.capture.frames import Places
 from harness.capture.stacks import run_tool
-from harness.errors import HarnessError
+from harness.errors import HarnessError, Unreadable
 from harness.evidence.alive import LivingProcess, LivingThread, Look
 from harness.evidence.crash import CrashFrame, Image, ToolRun
 from harness.evidence.gap import Gap
@@ -68,7 +68,7 @@ def sample_processes(pids: Sequence[int], for_s: float) -> Look:
         said = run_tool(build_command(pid, for_s), for_s + PATIENCE_S)
         try:
             if said.error is not None:
-                raise ValueError(said.error)
+                raise Unreadable(said.error)
             look = read_sample(said.output.decode(errors="replace"))
         except ValueError as error:
             refused.append(explain_refusal(pid, str(error)))
@@ -116,12 +116,12 @@ def explain_refusal(pid: int, words: str) -> HarnessError:
 
 
 def read_sample(text: str) -> Look:
-    """ValueError: this is no text of `sample`."""
+    """Unreadable: this is no text of `sample`."""
     head = {name: value.strip() for name, value in _HEAD.findall(text.partition("Call graph:")[0])}
     every = _EVERY_MS.search(text)
     named = re.search(r"\[(\d+)\]", head.get("Process", ""))
     if every is None or named is None or "Call graph:" not in text:
-        raise ValueError("no text of `sample`: its head and call graph are missing")
+        raise Unreadable("no text of `sample`: its head and call graph are missing")
     images = tuple(_list_images(text))
     every_s = int(every[1]) / 1000
     threads = list(_list_threads(text, int(named[1]), Places(images), every_s))

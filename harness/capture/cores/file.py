@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.capture.files.content import Content, open_content
+from harness.capture.files.content import Content, open_content, unpack
 from harness.capture.files.elf import MACHINES, Elf, Segment
 from harness.capture.files.images import Row
 from harness.errors import Unreadable
@@ -99,13 +99,13 @@ class CoreFile:
         head = self._content.read(0, 64)
         if head[:6] != b"\x7fELF\x02\x01":
             raise BadCore("it is not a 64-bit ELF file")
-        kind, machine = struct.unpack_from("<HH", head, 16)
+        kind, machine = unpack("<HH", head, 16)
         if kind != _ET_CORE:
             raise BadCore("it is an ELF file, but not a core")
         self.machine = MACHINES.get(machine, f"machine {machine}")
         if self.machine not in _NAMES:
             raise BadCore(f"it is a core of {self.machine}, which harness does not read")
-        if struct.unpack_from("<H", head, 56)[0] == _MANY:
+        if unpack("<H", head, 56)[0] == _MANY:
             raise BadCore("it has more than 65,534 mappings")
         with Elf(self.path) as elf:
             segments = elf.segments
@@ -140,7 +140,7 @@ class CoreFile:
             data = self._content.read(segment.offset, segment.file_bytes)
             at = 0
             while at + 12 <= len(data):
-                name_bytes, body_bytes, kind = struct.unpack_from("<III", data, at)
+                name_bytes, body_bytes, kind = unpack("<III", data, at)
                 body_at = at + 12 + (name_bytes + 3 & ~3)
                 at = body_at + (body_bytes + 3 & ~3)
                 if at > len(data) + 3:
@@ -150,16 +150,16 @@ class CoreFile:
     def _take_note(self, kind: int, body: bytes) -> None:
         if kind == _NT_PRSTATUS:
             names = _NAMES[self.machine]
-            values = struct.unpack_from(f"<{len(names)}Q", body, _REGISTERS)
-            (signo,) = struct.unpack_from("<H", body, _CURSIG)
-            (tid,) = struct.unpack_from("<i", body, _PID)
+            values = unpack(f"<{len(names)}Q", body, _REGISTERS)
+            (signo,) = unpack("<H", body, _CURSIG)
+            (tid,) = unpack("<i", body, _PID)
             self.threads.append(CoreThread(tid, signo, dict(zip(names, values, strict=True))))
         elif kind == _NT_SIGINFO and self.siginfo is None:
             self.siginfo = read_siginfo(body)
         elif kind == _NT_FILE:
             self.files = _read_files(body)
         elif kind == _NT_PRPSINFO:
-            (self.pid,) = struct.unpack_from("<i", body, 24)
+            (self.pid,) = unpack("<i", body, 24)
             self.name = body[40:56].partition(b"\0")[0].decode(errors="replace")
         elif kind == _NT_AUXV:
             pairs = struct.iter_unpack("<QQ", body[: len(body) // 16 * 16])
@@ -258,21 +258,21 @@ class CoreFile:
 
 def read_siginfo(data: bytes) -> SigInfo:
     """The first 24 bytes of a siginfo_t: number, errno, code, padding, then the union."""
-    signo, _, code = struct.unpack_from("<iii", data, 0)
-    (address,) = struct.unpack_from("<Q", data, 16)
-    (sender,) = struct.unpack_from("<i", data, 16)
+    signo, _, code = unpack("<iii", data, 0)
+    (address,) = unpack("<Q", data, 16)
+    (sender,) = unpack("<i", data, 16)
     return SigInfo(signo, code, address, sender)
 
 
 def _read_files(body: bytes) -> list[Row]:
     """NT_FILE: count, page size, (start, end, page offset) of each, then their names."""
-    count, page = struct.unpack_from("<QQ", body, 0)
+    count, page = unpack("<QQ", body, 0)
     if count > len(body) // 24:
         raise BadCore("its list of mapped files is longer than its note")
     names = body[16 + 24 * count :].split(b"\0")
     rows = []
     for number in range(min(count, len(names))):
-        start, end, offset = struct.unpack_from("<QQQ", body, 16 + 24 * number)
+        start, end, offset = unpack("<QQQ", body, 16 + 24 * number)
         path = names[number].decode("utf-8", "surrogateescape")
         rows.append(Row(start, end, "", offset * page, (path, 0), path))
     return rows

@@ -7,10 +7,10 @@ x86_64 only (arch/x86/include/asm/sigframe.h); elsewhere what the core says stay
 from __future__ import annotations
 
 import signal
-import struct
 from typing import NamedTuple
 
 from harness.capture.cores.file import CoreFile, SigInfo, read_siginfo
+from harness.capture.files.content import unpack
 from harness.capture.frames import SIGRETURN
 
 # struct rt_sigframe: address of the trampoline, ucontext (flags, link, stack, 23 registers, …), siginfo.
@@ -63,7 +63,7 @@ def find_interrupted(core: CoreFile) -> Interrupted | None:
     thread = core.crashed
     sp = core.sp_of(thread)
     memory = core.read(sp, _SEARCHED_BYTES)
-    words = struct.unpack_from(f"<{len(memory) // 8}Q", memory)
+    words = unpack(f"<{len(memory) // 8}Q", memory)
     trampolines: dict[int, bool] = {}
     for index, word in enumerate(words[: max(0, (len(memory) - _FRAME) // 8)]):
         if word < 4096:
@@ -76,7 +76,7 @@ def find_interrupted(core: CoreFile) -> Interrupted | None:
 
 
 def _read_frame(core: CoreFile, memory: bytes, at: int, signo: int) -> Interrupted | None:
-    registers = dict(zip(_NAMES, struct.unpack_from("<23Q", memory, at + _GREGS), strict=True))
+    registers = dict(zip(_NAMES, unpack("<23Q", memory, at + _GREGS), strict=True))
     if registers["csgsfs"] & 0xFFFF != _USER_CODE_SEGMENT:
         return None
     told = read_siginfo(memory[at + _SIGINFO : at + _FRAME])

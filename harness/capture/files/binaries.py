@@ -18,6 +18,7 @@ from harness.capture.files.content import open_content
 from harness.capture.files.elf import Elf
 from harness.capture.files.macho import Import, MachO
 from harness.capture.files.pe import Pe
+from harness.errors import Unreadable
 from harness.evidence.openmp import Family
 
 Format = Literal["elf", "macho", "pe"]
@@ -95,7 +96,7 @@ def is_native(head: bytes) -> bool:
 
 
 def read_binaries(source: Path | bytes | BinaryIO) -> list[Binary]:
-    """The images of one file, on disk or in memory. ValueError: it is no native file that we can read; OSError."""
+    """The images of one file, on disk or in memory. Unreadable: it is no native file that we can read; OSError."""
     with open_content(source) as content:
         head = content.read(0, min(4, content.size_bytes))
         if head == b"\x7fELF":
@@ -104,7 +105,7 @@ def read_binaries(source: Path | bytes | BinaryIO) -> list[Binary]:
             return [_read_macho(image) for image in macho.images_of(content)]
         if head[:2] == b"MZ":
             return [_read_pe(Pe(content))]
-    raise ValueError("not a native file")
+    raise Unreadable("not a native file")
 
 
 def read_elf(elf: Elf) -> Binary:

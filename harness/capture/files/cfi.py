@@ -11,7 +11,9 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
+from harness.capture.files.content import unpack
 from harness.capture.files.elf import Elf
+from harness.errors import Unreadable
 
 _PT_GNU_EH_FRAME = 0x6474E550
 _HEADER = bytes((1, 0x1B, 0x03, 0x3B))  # version 1; pc-relative, plain and table-relative numbers of 4 bytes
@@ -52,7 +54,7 @@ class _Cursor:
         self.data, self.address, self.at = data, address, 0
 
     def take(self, shape: str) -> int:
-        (value,) = struct.unpack_from(f"<{shape}", self.data, self.at)
+        (value,) = unpack(f"<{shape}", self.data, self.at)
         self.at += struct.calcsize(shape)
         return int(value)
 
@@ -68,7 +70,7 @@ class _Cursor:
     def pointer(self, encoding: int) -> int:
         here = self.address + self.at
         if encoding & 0x0F not in _FIXED or encoding & 0x70 not in (0, _RELATIVE):
-            raise ValueError("an encoding that no compiler here uses")
+            raise Unreadable("an encoding that no compiler here uses")
         value = self.take(_FIXED[encoding & 0x0F])
         return value + here if encoding & 0x70 == _RELATIVE else value
 
@@ -79,19 +81,19 @@ class _Cursor:
 
 
 class FrameTable:
-    """Of one image in memory. `base` is where it was loaded; ValueError: it has no usable table."""
+    """Of one image in memory. `base` is where it was loaded; Unreadable: it has no usable table."""
 
     def __init__(self, read: Read, base: int, size: int) -> None:
         self._read = read
         with Elf.of_memory(read, base, size) as elf:
             segment = next((one for one in elf.segments if one.kind == _PT_GNU_EH_FRAME), None)
             if segment is None:
-                raise ValueError("no frame table")
+                raise Unreadable("no frame table")
             self._table = segment.address + elf.bias
         head = self._exactly(self._table, 12)
         if head[:4] != _HEADER:
-            raise ValueError("a frame table of another kind")
-        (self._count,) = struct.unpack_from("<I", head, 8)
+            raise Unreadable("a frame table of another kind")
+        (self._count,) = unpack("<I", head, 8)
         self._commons: dict[int, _Common] = {}
 
     def find(self, address: int) -> Rules | None:
@@ -99,7 +101,7 @@ class FrameTable:
         try:
             start, entry = self._row(self._last_before(address))
             return self._rules(entry, address) if start <= address else None
-        except (ValueError, struct.error, LookupError):
+        except (ValueError, LookupError):
             return None
 
     def find_span(self, address: int) -> tuple[int, int] | None:
@@ -109,18 +111,18 @@ class FrameTable:
             encoding = self._common(entry.address - entry.take("I")).encoding
             start = entry.pointer(encoding)
             end = start + entry.pointer(encoding & 0x0F)
-        except (ValueError, struct.error, LookupError):
+        except (ValueError, LookupError):
             return None
         return (start, end) if start <= address < end else None
 
     def _exactly(self, address: int, size: int) -> bytes:
         data = self._read(address, size)
         if len(data) != size:
-            raise ValueError("cut short")
+            raise Unreadable("cut short")
         return data
 
     def _row(self, number: int) -> tuple[int, int]:
-        start, entry = struct.unpack("<ii", self._exactly(self._table + 12 + 8 * number, 8))
+        start, entry = unpack("<ii", self._exactly(self._table + 12 + 8 * number, 8))
         return self._table + start, self._table + entry
 
     def _last_before(self, address: int) -> int:
@@ -134,9 +136,9 @@ class FrameTable:
         return low
 
     def _entry(self, address: int) -> _Cursor:
-        (length,) = struct.unpack("<I", self._exactly(address, 4))
+        (length,) = unpack("<I", self._exactly(address, 4))
         if not 4 <= length <= _LONGEST_ENTRY:
-            raise ValueError("no entry")
+            raise Unreadable("no entry")
         return _Cursor(self._exactly(address + 4, length), address + 4)
 
     def _rules(self, address: int, wanted: int) -> Rules | None:
@@ -160,10 +162,10 @@ class FrameTable:
 
 def _read_common(entry: _Cursor) -> _Common:
     if entry.take("I") != 0:
-        raise ValueError("no common entry")
+        raise Unreadable("no common entry")
     version, augmentation = entry.take("B"), entry.text()
     if augmentation[:1] != b"z" or b"S" in augmentation:
-        raise ValueError("a signal's frame, or an entry of an unknown shape")
+        raise Unreadable("a signal's frame, or an entry of an unknown shape")
     code, data = entry.leb(), entry.leb(signed=True)
     returns_by = entry.take("B") if version == 1 else entry.leb()
     end = entry.leb() + entry.at
@@ -242,11 +244,11 @@ class _Machine:
         elif operation == 0x2E:  # GNU_args_size
             code.leb()
         elif operation not in (0x00, 0x2D):  # nop; on aarch64 the return address may be signed from here on
-            raise ValueError("a rule that is an expression, or unknown")
+            raise Unreadable("a rule that is an expression, or unknown")
 
     def _use_expression(self, words: bytes) -> None:
         if (words[:6], words[7:]) != _PLT:
-            raise ValueError("a rule that is an expression")
+            raise Unreadable("a rule that is an expression")
         self.register = _RSP
         self.offset = 16 if self._wanted & 15 >= words[6] - 0x30 else 8
 

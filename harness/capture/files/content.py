@@ -6,9 +6,12 @@ Files are read, not mapped: a file cut short while it is looked at must not end 
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+from harness.errors import Unreadable
 
 LONGEST_NAME = 4096
 
@@ -24,12 +27,12 @@ class Content:
         self.size_bytes = size_bytes
 
     def read(self, position: int, size: int) -> bytes:
-        """Exactly that much, or ValueError."""
+        """Exactly that much, or Unreadable."""
         if not 0 <= position <= position + size <= self.size_bytes:
-            raise ValueError("points outside of the file")
+            raise Unreadable("points outside of the file")
         data = self._read(position, size)
         if len(data) != size:
-            raise ValueError("cut short")
+            raise Unreadable("cut short")
         return data
 
     def text(self, position: int) -> str:
@@ -39,14 +42,14 @@ class Content:
     def read_all(self, spans: list[tuple[int, int]]) -> Iterator[bytes]:
         """Each (position, size); together no more than there is."""
         if sum(size for _, size in spans) > self.size_bytes:
-            raise ValueError("its parts overlap")
+            raise Unreadable("its parts overlap")
         for position, size in spans:
             yield self.read(position, size)
 
     def part(self, position: int, size: int) -> Content:
         """A file inside this one."""
         if not 0 <= position <= position + size <= self.size_bytes:
-            raise ValueError("points outside of the file")
+            raise Unreadable("points outside of the file")
         return Content(lambda at, count: self._read(position + at, count), size)
 
     def close(self) -> None:
@@ -81,9 +84,17 @@ def _open_file(path: Path) -> Content:
     return Content(read, os.fstat(descriptor).st_size, lambda: os.close(descriptor))
 
 
+def unpack(shape: str, data: bytes, at: int = 0) -> tuple[Any, ...]:
+    """struct.unpack_from, with one kind of error."""
+    try:
+        return struct.unpack_from(shape, data, at)
+    except struct.error as error:
+        raise Unreadable(f"cut short: {error}") from error
+
+
 def text_at(table: bytes, at: int) -> str:
     """The string at that offset of a table of strings."""
     end = table.find(b"\0", at, at + LONGEST_NAME)
     if at < 0 or end == -1:
-        raise ValueError("a name that does not end")
+        raise Unreadable("a name that does not end")
     return table[at:end].decode(errors="replace")

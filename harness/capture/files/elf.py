@@ -2,7 +2,7 @@
 
 Everything but `function_at` and `sections` comes from the program headers and the dynamic segment, which a loaded image
 has too. Read with `struct`; System V gABI chapters 4 and 5, man 5 elf. Little-endian, as every platform we run on.
-Every offset and size is checked against what is there: a torn or hostile image gives ValueError and no huge read.
+Every offset and size is checked against what is there: a torn or hostile image gives Unreadable and no huge read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.capture.files.content import Content, open_content, text_at
+from harness.capture.files.content import Content, open_content, text_at, unpack
+from harness.errors import Unreadable
 
 _PT_LOAD, _PT_DYNAMIC, _PT_INTERP = 1, 2, 3
 _SHT_PROGBITS, _SHT_SYMTAB, _SHT_NOBITS, _SHT_DYNSYM = 1, 2, 8, 11
@@ -79,7 +80,7 @@ class Slot(NamedTuple):
 
 
 class Elf:
-    """One image, open until `close`. Raises ValueError for what is none, is torn or contradicts itself."""
+    """One image, open until `close`. Raises Unreadable for what is none, is torn or contradicts itself."""
 
     def __init__(self, source: Path | bytes | Content, base: int | None = None) -> None:
         """A file, the bytes of one, or (with `base`, see `of_memory`) a loaded image."""
@@ -99,12 +100,12 @@ class Elf:
     def _read_headers(self) -> None:
         head = self._content.read(0, 64)
         if head[:6] != b"\x7fELF\x02\x01":
-            raise ValueError("not a 64-bit little-endian ELF file")
-        (self._machine,) = struct.unpack_from("<H", head, 18)
-        table, self._section_table = struct.unpack_from("<QQ", head, 32)
-        size, count, *self._section_shape = struct.unpack_from("<HHHHH", head, 54)
+            raise Unreadable("not a 64-bit little-endian ELF file")
+        (self._machine,) = unpack("<H", head, 18)
+        table, self._section_table = unpack("<QQ", head, 32)
+        size, count, *self._section_shape = unpack("<HHHHH", head, 54)
         if count and size < 56:
-            raise ValueError("program headers of an unknown size")
+            raise Unreadable("program headers of an unknown size")
         rows = self._content.read(table, size * count)
         self.segments = [_segment(rows, size * number) for number in range(count)]
         self.loads = [segment for segment in self.segments if segment.kind == _PT_LOAD]
@@ -125,7 +126,7 @@ class Elf:
     @property
     def first_address(self) -> int:
         if not self.loads:
-            raise ValueError("nothing to load")
+            raise Unreadable("nothing to load")
         return min(load.address for load in self.loads) // _PAGE * _PAGE
 
     @property
@@ -168,13 +169,13 @@ class Elf:
             found.append(self._symbol(number))
             left -= len(found[-1].name)
             if left < 0:
-                raise ValueError("one name for very many symbols")
+                raise Unreadable("one name for very many symbols")
         return found
 
     def undefined(self, prefixes: tuple[bytes, ...]) -> list[Symbol]:
         """Those of `symbols` that it does not define. Quick: they come before the first one in the GNU hash table."""
         table, symbols = self._entry(_DT_GNU_HASH), self._entry(_DT_SYMTAB)
-        end = struct.unpack("<II", self.content(table, 8))[1] if table is not None and symbols is not None else 0
+        end = unpack("<II", self.content(table, 8))[1] if table is not None and symbols is not None else 0
         if end <= 1 or symbols is None:  # there is none, or an empty one, which says 0 whatever is undefined
             return [symbol for symbol in self.symbols(prefixes) if not symbol.defined]
         starts = self.strings.startswith
@@ -187,15 +188,15 @@ class Elf:
         table, symbols = self._entry(_DT_GNU_HASH), self._entry(_DT_SYMTAB)
         if table is None or symbols is None:
             return next((symbol for symbol in self.symbols((name,)) if symbol.name.encode() == name), None)
-        buckets, first, words, shift = struct.unpack("<IIII", self.content(table, 16))
+        buckets, first, words, shift = unpack("<IIII", self.content(table, 16))
         wanted = _gnu_hash(name)
-        (bloom,) = struct.unpack("<Q", self.content(table + 16 + wanted // 64 % max(words, 1) * 8, 8))
+        (bloom,) = unpack("<Q", self.content(table + 16 + wanted // 64 % max(words, 1) * 8, 8))
         if not bloom >> wanted % 64 & bloom >> (wanted >> shift) % 64 & 1:
             return None
         starts = table + 16 + words * 8
-        (start,) = struct.unpack("<I", self.content(starts + wanted % max(buckets, 1) * 4, 4))
+        (start,) = unpack("<I", self.content(starts + wanted % max(buckets, 1) * 4, 4))
         for number in range(start, start + _LONGEST_CHAIN) if start >= max(first, 1) else ():
-            (seen,) = struct.unpack("<I", self.content(starts + (buckets + number - first) * 4, 4))
+            (seen,) = unpack("<I", self.content(starts + (buckets + number - first) * 4, 4))
             if seen | 1 == wanted | 1:
                 row = self.content(symbols + number * _SYMBOL.size, _SYMBOL.size)
                 if (symbol := self._symbol(0, row)).name.encode() == name:
@@ -208,13 +209,13 @@ class Elf:
         """Every place where the loader writes the address of one of these symbols. `find_rows` can be quicker."""
         wanted = {symbol.number: symbol.name for symbol in symbols}
         return [
-            Slot(wanted[number], *struct.unpack_from("<QI", table, row * _RELOCATION_BYTES))
+            Slot(wanted[number], *unpack("<QI", table, row * _RELOCATION_BYTES))
             for table in (self._relocations if wanted else ())
             for row, number in (find_rows or _find_rows)(table, wanted)
         ]
 
     def content(self, address: int, size: int) -> bytes:
-        """That many bytes at an address of the image, all of them or ValueError."""
+        """That many bytes at an address of the image, all of them or Unreadable."""
         return self._content.read(self._position(address, size), size)
 
     @cached_property
@@ -260,30 +261,30 @@ class Elf:
             return b""
         count = self._count_symbols()
         if count > _MOST_SYMBOLS:
-            raise ValueError("more symbols than a library has")
+            raise Unreadable("more symbols than a library has")
         return self.content(address, count * _SYMBOL.size)
 
     def _count_symbols(self) -> int:
         """The dynamic segment does not say it: the hash tables do, or the highest one that a relocation uses."""
         if (table := self._entry(_DT_HASH)) is not None:
-            return int(struct.unpack("<II", self.content(table, 8))[1])
+            return int(unpack("<II", self.content(table, 8))[1])
         hashed = 0 if (table := self._entry(_DT_GNU_HASH)) is None else self._count_hashed(table)
         used = (max(_symbol_numbers(relocations), default=-1) for relocations in self._relocations)
         return hashed or max(used, default=-1) + 1
 
     def _count_hashed(self, table: int) -> int:
         """The end of the chain that starts last; https://flapenguin.me/elf-dt-gnu-hash. 0: nothing is defined."""
-        buckets, first, words, _ = struct.unpack("<IIII", self.content(table, 16))
+        buckets, first, words, _ = unpack("<IIII", self.content(table, 16))
         starts = table + 16 + words * 8
         last = max(memoryview(self.content(starts, buckets * 4)).cast("I"), default=0)
         if last < first:
             return 0
         at = starts + buckets * 4 + (last - first) * 4
         for number in range(last, last + _LONGEST_CHAIN):
-            if struct.unpack("<I", self.content(at, 4))[0] & 1:
+            if unpack("<I", self.content(at, 4))[0] & 1:
                 return number + 1
             at += 4
-        raise ValueError("a hash chain that does not end")
+        raise Unreadable("a hash chain that does not end")
 
     @cached_property
     def _relocations(self) -> list[bytes]:
@@ -301,7 +302,7 @@ class Elf:
         for load in self.loads:
             if load.address <= address and address + size <= load.address + load.file_bytes:
                 return load.offset + address - load.address
-        raise ValueError("an address outside of the file")
+        raise Unreadable("an address outside of the file")
 
     def function_at(self, offset: int) -> str | None:
         """The function that holds `offset` bytes from the load base; its name as the file has it (mangled)."""
@@ -326,9 +327,9 @@ class Elf:
         if self._base is not None or not self._section_table or not count:
             return []
         if size < 64:
-            raise ValueError("section headers of an unknown size")
+            raise Unreadable("section headers of an unknown size")
         table = self._content.read(self._section_table, size * count)
-        rows = [struct.unpack_from("<IIQQQQI", table, size * number) for number in range(count)]
+        rows = [unpack("<IIQQQQI", table, size * number) for number in range(count)]
         texts = self._content.read(rows[names][4], rows[names][5]) if names < count else b""
         return [
             Section(text_at(texts, name), kind, flags, offset, 0 if kind == _SHT_NOBITS else in_file, link)
@@ -361,7 +362,7 @@ class Elf:
 
 
 def _segment(rows: bytes, at: int) -> Segment:
-    kind, flags, offset, address, _, in_file, in_memory = struct.unpack_from("<IIQQQQQ", rows, at)
+    kind, flags, offset, address, _, in_file, in_memory = unpack("<IIQQQQQ", rows, at)
     return Segment(kind, offset, address, in_file, in_memory, flags)
 
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
-from harness.capture.files.content import Content, text_at
+from harness.capture.files.content import Content, text_at, unpack
+from harness.errors import Unreadable
 
 _FAT, _FAT_64, _MAGIC_64 = b"\xca\xfe\xba\xbe", b"\xca\xfe\xba\xbf", b"\xcf\xfa\xed\xfe"
 MAGICS = (_FAT, _FAT_64, _MAGIC_64)
@@ -40,21 +41,21 @@ def images_of(content: Content) -> list[MachO]:
     magic = content.read(0, 4)
     if magic not in (_FAT, _FAT_64):
         return [MachO(content)]
-    (count,) = struct.unpack(">I", content.read(4, 4))
+    (count,) = unpack(">I", content.read(4, 4))
     if not 0 < count <= _MOST_MACHINES:
-        raise ValueError("not a universal Mach-O file")
+        raise Unreadable("not a universal Mach-O file")
     row = struct.Struct(">IIIII" if magic == _FAT else ">IIQQII")
     return [MachO(content.part(*fields[2:4])) for fields in row.iter_unpack(content.read(8, count * row.size))]
 
 
 class MachO:
-    """One 64-bit image. Raises ValueError for what is none or is torn."""
+    """One 64-bit image. Raises Unreadable for what is none or is torn."""
 
     def __init__(self, content: Content) -> None:
         self._content = content
-        magic, machine, _, _, count, size, flags, _ = struct.unpack("<4sIIIIIII", content.read(0, 32))
+        magic, machine, _, _, count, size, flags, _ = unpack("<4sIIIIIII", content.read(0, 32))
         if magic != _MAGIC_64:
-            raise ValueError("not a 64-bit little-endian Mach-O file")
+            raise Unreadable("not a 64-bit little-endian Mach-O file")
         self.machine = _MACHINES.get(machine, f"machine {machine:#x}")
         self.two_level = bool(flags & _TWO_LEVEL)
         self._commands = list(_split_commands(content.read(32, size), count))
@@ -90,10 +91,10 @@ class MachO:
         groups = next((body for kind, body in self._commands if kind == _DYSYMTAB), None)
         if groups is None or len(groups) < group + 8:
             return
-        first, count = struct.unpack_from("<II", groups, group)
+        first, count = unpack("<II", groups, group)
         table, strings = self._tables
         if first + count > len(table) // _NLIST.size:
-            raise ValueError("more symbols than there are")
+            raise Unreadable("more symbols than there are")
         wanted = tuple(b"_" + prefix for prefix in prefixes)
         starts = strings.startswith
         names = memoryview(table).cast("I")[first * 4 : (first + count) * 4 : 4]
@@ -103,7 +104,7 @@ class MachO:
             name = text_at(strings, at)
             left -= len(name)
             if left < 0:
-                raise ValueError("one name for very many symbols")
+                raise Unreadable("one name for very many symbols")
             yield name[1:], description
 
     @cached_property
@@ -111,7 +112,7 @@ class MachO:
         body = next((body for kind, body in self._commands if kind == _SYMTAB), None)
         if body is None or len(body) < 24:
             return b"", b""
-        at, count, strings, size = struct.unpack_from("<IIII", body, 8)
+        at, count, strings, size = unpack("<IIII", body, 8)
         return self._content.read(at, count * _NLIST.size), self._content.read(strings, size)
 
     def constants(self) -> Iterator[bytes]:
@@ -128,10 +129,10 @@ def _split_commands(data: bytes, count: int) -> Iterator[tuple[int, bytes]]:
     at = 0
     for _ in range(count):
         if at + 8 > len(data):
-            raise ValueError("load commands cut short")
-        kind, size = struct.unpack_from("<II", data, at)
+            raise Unreadable("load commands cut short")
+        kind, size = unpack("<II", data, at)
         if size < 8 or at + size > len(data):
-            raise ValueError("a load command of an impossible size")
+            raise Unreadable("a load command of an impossible size")
         yield kind, data[at : at + size]
         at += size
 
@@ -139,18 +140,18 @@ def _split_commands(data: bytes, count: int) -> Iterator[tuple[int, bytes]]:
 def _text_in(body: bytes, at: int) -> str:
     """A string of a load command, by the offset that stands there."""
     if len(body) < at + 4:
-        raise ValueError("load command cut short")
-    return text_at(body + b"\0", struct.unpack_from("<I", body, at)[0])
+        raise Unreadable("load command cut short")
+    return text_at(body + b"\0", unpack("<I", body, at)[0])
 
 
 def _sections(body: bytes) -> Iterator[tuple[int, int]]:
     """(offset, size) of those of a segment that hold no code."""
     if len(body) < 72:
-        raise ValueError("a segment cut short")
-    (count,) = struct.unpack_from("<I", body, 64)
+        raise Unreadable("a segment cut short")
+    (count,) = unpack("<I", body, 64)
     if 72 + count * 80 > len(body):
-        raise ValueError("more sections than there are")
+        raise Unreadable("more sections than there are")
     for at in range(72, 72 + count * 80, 80):
-        size, offset = struct.unpack_from("<QI", body, at + 40)
+        size, offset = unpack("<QI", body, at + 40)
         if body[at : at + 16].rstrip(b"\0") not in _CODE:
             yield offset, size

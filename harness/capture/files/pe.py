@@ -9,8 +9,9 @@ import struct
 from collections.abc import Iterator
 from functools import cached_property
 
-from harness.capture.files.content import Content
+from harness.capture.files.content import Content, unpack
 from harness.capture.files.macho import Import
+from harness.errors import Unreadable
 
 _EXPORTS, _IMPORTS, _DELAYED = 0, 1, 13  # of the data directories
 _MOST_LIBRARIES, _MOST_FUNCTIONS = 1 << 10, 1 << 18
@@ -20,20 +21,20 @@ _MACHINES = {0x14C: "i386", 0x8664: "x86_64", 0xAA64: "arm64"}
 
 
 class Pe:
-    """One image, 64-bit or 32-bit. Raises ValueError for what is none or is torn."""
+    """One image, 64-bit or 32-bit. Raises Unreadable for what is none or is torn."""
 
     def __init__(self, content: Content) -> None:
         self._content = content
         self._left = _MOST_SHARED * content.size_bytes
         head = content.read(0, 64)
-        (start,) = struct.unpack_from("<I", head, 60)
+        (start,) = unpack("<I", head, 60)
         if head[:2] != b"MZ" or content.read(start, 4) != b"PE\0\0":
-            raise ValueError("not a Windows executable")
-        machine, sections, _, _, _, size, _ = struct.unpack("<HHIIIHH", content.read(start + 4, 20))
+            raise Unreadable("not a Windows executable")
+        machine, sections, _, _, _, size, _ = unpack("<HHIIIHH", content.read(start + 4, 20))
         self.machine = _MACHINES.get(machine, f"machine {machine:#x}")
         header = content.read(start + 24, size)
         if header[:2] not in (b"\x0b\x01", b"\x0b\x02"):
-            raise ValueError("not a Windows image")
+            raise Unreadable("not a Windows image")
         self._is_64 = header[:2] == b"\x0b\x02"
         directories = header[112 if self._is_64 else 96 :]
         self._directories = list(struct.iter_unpack("<II", directories[: len(directories) // 8 * 8]))
@@ -46,7 +47,7 @@ class Pe:
     @property
     def name(self) -> str | None:
         table = self._directory(_EXPORTS)
-        return self._text(struct.unpack_from("<I", table, 12)[0]) if table else None
+        return self._text(unpack("<I", table, 12)[0]) if table else None
 
     def imports(self, prefixes: tuple[bytes, ...]) -> list[Import]:
         """The functions that begin with one of these; those asked for by number have no name."""
@@ -62,9 +63,9 @@ class Pe:
         table = self._directory(_EXPORTS)
         if not table:
             return []
-        count, _, names = struct.unpack_from("<III", table, 24)
+        count, _, names = unpack("<III", table, 24)
         if count > _MOST_FUNCTIONS:
-            raise ValueError("more functions than a library has")
+            raise Unreadable("more functions than a library has")
         wanted = tuple(prefix.decode() for prefix in prefixes)
         texts = (self._text(at) for (at,) in struct.iter_unpack("<I", self._read(names, count * 4)))
         return [name for name in texts if name.startswith(wanted)]
@@ -92,7 +93,7 @@ class Pe:
             row = self._read(at, size)
             if not any(row):
                 return
-            yield struct.unpack_from("<I", row, name)[0], struct.unpack_from("<I", row, thunks)[0]
+            yield unpack("<I", row, name)[0], unpack("<I", row, thunks)[0]
             at += size
 
     def _functions(self, at: int, most: int) -> list[str]:
@@ -106,7 +107,7 @@ class Pe:
                 names.append(self._text((entry & 0x7FFFFFFF) + 2))
             at += width
         if at:
-            raise ValueError("more functions than a library has")
+            raise Unreadable("more functions than a library has")
         return names
 
     def _directory(self, number: int) -> bytes:
@@ -120,11 +121,11 @@ class Pe:
         text = self._content.text(self._position(address, 1))
         self._left -= len(text)
         if self._left < 0:
-            raise ValueError("one name for very many functions")
+            raise Unreadable("one name for very many functions")
         return text
 
     def _position(self, address: int, size: int) -> int:
         for _, _, start, in_file, offset, *_ in self._sections:
             if start <= address and address + size <= start + in_file:
                 return int(offset + address - start)
-        raise ValueError("an address outside of the file")
+        raise Unreadable("an address outside of the file")

@@ -10,7 +10,9 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from harness.capture.files.content import unpack
 from harness.capture.files.elf import Elf, Symbol
+from harness.errors import Unreadable
 
 _PT_DYNAMIC = 2
 _DT_VERSYM, _DT_VERDEF, _DT_VERDEFNUM, _DT_VERNEED, _DT_VERNEEDNUM = (
@@ -80,7 +82,7 @@ def _version_number(elf: Elf, tables: dict[int, int], symbol: Symbol) -> int:
     """Of the definitions or needs; 0 and 1 are none."""
     if (table := tables.get(_DT_VERSYM)) is None:
         return 0
-    (number,) = struct.unpack("<H", elf.content(table + 2 * symbol.number, 2))
+    (number,) = unpack("<H", elf.content(table + 2 * symbol.number, 2))
     return int(number) & ~_HIDDEN
 
 
@@ -89,8 +91,8 @@ def _definitions(elf: Elf, tables: dict[int, int]) -> Iterator[tuple[int, str]]:
     at = tables.get(_DT_VERDEF)
     for _ in range(min(tables.get(_DT_VERDEFNUM, 0), _MOST) if at else 0):
         assert at is not None
-        _, flags, number, _, _, first, step = struct.unpack("<HHHHIII", elf.content(at, 20))
-        (name,) = struct.unpack("<I", elf.content(at + first, 4))
+        _, flags, number, _, _, first, step = unpack("<HHHHIII", elf.content(at, 20))
+        (name,) = unpack("<I", elf.content(at + first, 4))
         if not flags & 1:  # VER_FLG_BASE
             yield number, _text(elf, name)
         at += step
@@ -101,10 +103,10 @@ def _needs(elf: Elf, tables: dict[int, int]) -> Iterator[tuple[str, int, str]]:
     at = tables.get(_DT_VERNEED)
     for _ in range(min(tables.get(_DT_VERNEEDNUM, 0), _MOST) if at else 0):
         assert at is not None
-        _, count, file, first, step = struct.unpack("<HHIII", elf.content(at, 16))
+        _, count, file, first, step = unpack("<HHIII", elf.content(at, 16))
         inner = at + first
         for _ in range(min(count, _MOST)):
-            _, _, number, name, inner_step = struct.unpack("<IHHII", elf.content(inner, 16))
+            _, _, number, name, inner_step = unpack("<IHHII", elf.content(inner, 16))
             yield _text(elf, file), number, _text(elf, name)
             inner += inner_step
         at += step
@@ -113,5 +115,5 @@ def _needs(elf: Elf, tables: dict[int, int]) -> Iterator[tuple[str, int, str]]:
 def _text(elf: Elf, at: int) -> str:
     end = elf.strings.find(b"\0", at)
     if end == -1:
-        raise ValueError("a name that does not end")
+        raise Unreadable("a name that does not end")
     return elf.strings[at:end].decode(errors="replace")

@@ -23,6 +23,7 @@ from harness.capture.files.images import Row, list_images
 from harness.capture.files.layout import FAILURES, Layout, find_environ, read_file_layout, read_layout
 from harness.capture.openmp.registration import Record, read_records
 from harness.capture.openmp.variables import read_settings, read_variables
+from harness.errors import Unreadable
 from harness.evidence.crash import Image
 from harness.evidence.gap import Gap
 from harness.evidence.openmp import Setting
@@ -163,7 +164,7 @@ def _was_replaced(path: str, row: Row, read: Read | None) -> bool:
 
 def _look_in_memory(seen: Seen, read: Read | None) -> Seen:
     if read is None:
-        raise ValueError("the file was replaced or removed after it was loaded, and the memory may not be read")
+        raise Unreadable("the file was replaced or removed after it was loaded, and the memory may not be read")
     elf = Elf.of_memory(read, seen.base, seen.end - seen.base)
     filled = _fill(seen, read_layout(elf), read)
     return filled._replace(binary=read_elf(elf)) if seen.end - seen.base <= _MOST_FROM_MEMORY else filled

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from harness.capture.arrays.directory import TORN
 from harness.capture.files.binaries import Binary, is_native, read_binaries
 from harness.capture.files.linking import Linker
-from harness.errors import HarnessError, UsageError
+from harness.errors import HarnessError, Unreadable, UsageError
 from harness.evidence.gap import Gap
 from harness.evidence.openmp import Blas, Caller, Census, Place, Runtime
 
@@ -250,7 +250,7 @@ def _read_members(wheel: _Wheel, platform: str, python: str, reading: _Reading) 
 def _check_compression(info: zipfile.ZipInfo) -> None:
     """The others have each an exception of their own, and may not be there in every Python."""
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ValueError("compressed in a way that wheels are not")
+        raise Unreadable("compressed in a way that wheels are not")
 
 
 def _is_native(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bool:
@@ -272,7 +272,7 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> list[Binary
 
 def _for_machine(images: list[Binary], machine: str | None) -> Binary:
     if not images:
-        raise ValueError("no image in it")
+        raise Unreadable("no image in it")
     return next((image for image in images if image.machine == machine), images[0])
 
 
