@@ -6,6 +6,7 @@ Reads files only; `root` is a variable so that a made-up tree can be tested. Ver
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 _USED = ("memory.current", "memory.usage_in_bytes")
@@ -26,10 +27,18 @@ def pids_groups(root: Path = Path("/"), pid: int | str = "self") -> list[Path]:
     return _find_groups(root, pid, "pids", {"": "pids.max", "pids": "pids.max"})
 
 
+def list_groups(root: Path, pid: int | str) -> Iterator[tuple[str, str]]:
+    """(controllers, path) of each hierarchy; man 7 cgroups. A path may be any bytes. OSError."""
+    text = (root / f"proc/{pid}/cgroup").read_text(errors="surrogateescape")
+    for line in text.split("\n"):
+        _, controllers, path = (*line.split(":", 2), "", "", "")[:3]
+        if path:
+            yield controllers, path
+
+
 def _find_groups(root: Path, pid: int | str, controller: str, markers: dict[str, str]) -> list[Path]:
     with contextlib.suppress(OSError):
-        for line in (root / f"proc/{pid}/cgroup").read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
+        for controllers, path in list_groups(root, pid):
             base = root / "sys/fs/cgroup"
             if controller in controllers.split(","):
                 base /= controller
@@ -78,7 +87,7 @@ def read_bound(group: Path) -> int | None:
 
 def read_members(group: Path) -> set[int] | None:
     try:
-        return {int(word) for word in (group / "cgroup.procs").read_text().split()}
+        return set(map(int, (group / "cgroup.procs").read_text().split()))
     except (OSError, ValueError):
         return None
 
@@ -104,8 +113,8 @@ def read_limits(root: Path = Path("/")) -> list[tuple[int, str]]:
 
 def _read_key(group: Path, names: tuple[str, ...], wanted: str) -> int | None:
     for name in names:
-        with contextlib.suppress(OSError):
-            for line in (group / name).read_text().splitlines():
+        with contextlib.suppress(OSError, ValueError):
+            for line in (group / name).read_text().split("\n"):
                 key, _, value = line.partition(" ")
                 if key == wanted:
                     return int(value)

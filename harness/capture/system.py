@@ -22,6 +22,7 @@ from harness.evidence.memory import Timeline
 from harness.evidence.model import KernelLine, Memory, OomCount
 
 _MOST_LINES = 200
+_RECORD = re.compile(r"[0-9]+,[0-9]+,([0-9]{1,18}),[^;\n]*;(.*)")
 # The kernel log's clock is not corrected by NTP: it may be off by this share of the uptime.
 _CLOCK_DRIFT = 0.0005
 _JOURNAL_S = 3.0
@@ -104,8 +105,8 @@ def _read_records(path: Path) -> Iterator[tuple[float, str]]:
                 continue
             if not record:
                 return
-            prefix, _, text = record.partition(";")
-            yield int(prefix.split(",")[2]) / 1e6, text.partition("\n")[0]
+            if found := _RECORD.match(record):
+                yield int(found[1]) / 1e6, found[2]
     finally:
         os.close(kmsg)
 

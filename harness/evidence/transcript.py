@@ -15,6 +15,7 @@ from harness.evidence.undecoded import show_bytes
 # No message that matters is longer; megabytes without a newline would keep a pattern busy for minutes.
 _LONGEST_LINE = 2000
 _ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
+_MARK = re.compile(rb"^([0-9]{1,18}) ([0-9]{1,19})\n", re.MULTILINE)
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 # What changes the order of what is seen, or is not seen at all: bidirectional controls, characters without width, tags.
 _UNSEEN = re.compile(
@@ -76,8 +77,7 @@ def _read_marks(path: Path) -> list[tuple[int, int]]:
     """(offset, nanoseconds) pairs; a torn last line (relay killed, disk full) is left out."""
     if not path.exists():
         return []
-    fields = (line.split() for line in path.read_text().splitlines(keepends=True) if line.endswith("\n"))
-    return [(int(offset), int(time_ns)) for offset, time_ns in fields]
+    return [(int(offset), int(time_ns)) for offset, time_ns in _MARK.findall(path.read_bytes())]
 
 
 def _line_times(raw: bytes, count: int, marks: list[tuple[int, int]], started_ns: int) -> tuple[float | None, ...]:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar, cast
 
+from harness.capture.cgroup import list_groups
 from harness.capture.files.images import PYTHON_FILE, read_images
 from harness.capture.files.layout import FAILURES, find_environ
 from harness.capture.files.owners import search_interpreter
@@ -26,6 +27,7 @@ from harness.capture.snapshot import find_python
 from harness.capture.tree import list_new_processes, read_argv
 from harness.errors import Unreadable
 from harness.evidence.alive import Output, ThreadState
+from harness.evidence.answers import read_number
 from harness.evidence.crash import Image
 
 _PROC = Path("/proc")
@@ -138,15 +140,18 @@ def list_tids(pid: int, proc: Path = _PROC) -> list[int]:
 
 
 def read_status(pid: int, proc: Path = _PROC) -> Status:
-    """man 5 proc_pid_status."""
+    """man 5 proc_pid_status. Unreadable: a number in it is none."""
     text = (proc / str(pid) / "status").read_text(errors="replace")
-    fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
-    swap_kib = fields.get("VmSwap", "").removesuffix("kB").strip()
+    fields = {name: words.split() for name, _, words in (line.partition(":") for line in text.split("\n"))}
+
+    def find(name: str, otherwise: int, which: int = 0) -> int:
+        return read_number(words[which]) if (words := fields.get(name)) else otherwise
+
     return Status(
-        pid=int(fields.get("Tgid", str(pid))),
-        tracer_pid=int(fields.get("TracerPid", "0")) or None,
-        swap_bytes=int(swap_kib) * 1024 if swap_kib else None,
-        inner_pid=int(fields.get("NSpid", str(pid)).split()[-1]),
+        pid=find("Tgid", pid),
+        tracer_pid=find("TracerPid", 0) or None,
+        swap_bytes=find("VmSwap", 0) * 1024 if fields.get("VmSwap") else None,
+        inner_pid=find("NSpid", pid, -1),
     )
 
 
@@ -260,8 +265,7 @@ def find_role(child: Identity, parent: Identity) -> Literal["worker", "child"]:
 def is_frozen(pid: int, root: Path = Path("/")) -> bool:
     """By its control group: v1 freezer.state, v2 cgroup.events; both say what holds, whoever above has asked for it."""
     with contextlib.suppress(OSError, ValueError):
-        for line in (root / f"proc/{pid}/cgroup").read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
+        for controllers, path in list_groups(root, pid):
             base = root / "sys/fs/cgroup"
             if "freezer" in controllers.split(","):
                 candidates = [base / "freezer" / path.lstrip("/") / "freezer.state"]

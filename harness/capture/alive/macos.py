@@ -17,6 +17,7 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,13 +38,15 @@ _ANSWER_S = 2.0
 _POLL_S = 0.02
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "": 1}
 _HEAD = re.compile(r"^([A-Z][\w /()-]*?):\s+(.+)$", re.MULTILINE)
-_EVERY_MS = re.compile(r"every (\d+) millisecond")
-_NODE = re.compile(r"^(?P<lead>[ +!:|]*)(?P<count>\d+) (?P<rest>\S.*)$")
-_THREAD = re.compile(r"Thread_(?P<tid>\d+)(?:: (?P<name>.+?)|\s+DispatchQueue_\d+: (?P<queue>\S+).*)?$")
-_FRAME = re.compile(r"(?P<function>.+?)  \(in (?P<image>.+?)\)(?: \+ [\d,.+]+)?  \[(?P<address>0x[0-9a-f]+)")
-_IMAGE = re.compile(r"^\s*(0x[0-9a-f]+) -\s+(0x[0-9a-f]+)\s+\+?(.+?) \(.*?\) <[0-9A-F-]+>\s+(.+)$", re.MULTILINE)
+_EVERY_MS = re.compile(r"every ([0-9]{1,9}) millisecond")
+_NODE = re.compile(r"^(?P<lead>[ +!:|]*)(?P<count>[0-9]{1,9}) (?P<rest>\S.*)$")
+_THREAD = re.compile(r"Thread_(?P<tid>[0-9]{1,18})(?:: (?P<name>.+?)|\s+DispatchQueue_\d+: (?P<queue>\S+).*)?$")
+_FRAME = re.compile(r"(?P<function>.+?)  \(in (?P<image>.+?)\)(?: \+ [\d,.+]+)?  \[(?P<address>0x[0-9a-f]{1,16})")
+_IMAGE = re.compile(
+    r"^\s*(0x[0-9a-f]{1,16}) -\s+(0x[0-9a-f]{1,15})\s+\+?(.+?) \(.*?\) <[0-9A-F-]+>\s+(.+)$", re.MULTILINE
+)
 _EVALUATES = re.compile(r"_PyEval_EvalFrame\w*|_TAIL_CALL_\w+")
-_PYTHON_LINE = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$')
+_PYTHON_LINE = re.compile(r'^  File "(?P<file>.*)", line (?P<line>[0-9]{1,9}) in (?P<function>.*)$')
 # In which functions of the kernel's library a thread sleeps.
 _ASLEEP = re.compile(
     r"__psynch_\w+|__semwait_signal\w*|semaphore_\w+trap|mach_msg\w*trap|kevent\w*|__workq_kernreturn|__ulock_wait2?"
@@ -119,7 +122,7 @@ def read_sample(text: str) -> Look:
     """Unreadable: this is no text of `sample`."""
     head = {name: value.strip() for name, value in _HEAD.findall(text.partition("Call graph:")[0])}
     every = _EVERY_MS.search(text)
-    named = re.search(r"\[(\d+)\]", head.get("Process", ""))
+    named = re.search(r"\[([0-9]{1,9})\]", head.get("Process", ""))
     if every is None or named is None or "Call graph:" not in text:
         raise Unreadable("no text of `sample`: its head and call graph are missing")
     images = tuple(_list_images(text))
@@ -140,7 +143,7 @@ def read_sample(text: str) -> Look:
 def _describe(
     head: dict[str, str], pid: int, images: tuple[Image, ...], threads: tuple[LivingThread, ...]
 ) -> LivingProcess:
-    path, parent = head.get("Path", ""), re.search(r"\[(\d+)\]", head.get("Parent Process", ""))
+    path, parent = head.get("Path", ""), re.search(r"\[([0-9]{1,9})\]", head.get("Parent Process", ""))
     is_python = "python" in head.get("Identifier", "").lower() or "python" in path.lower()
     return LivingProcess(
         pid=pid,
@@ -181,7 +184,7 @@ def _list_threads(text: str, pid: int, places: Places, every_s: float) -> Iterat
     graph = text.partition("Call graph:\n")[2].partition("\n\n")[0]
     nodes = [_Node(match.start("count"), int(match["count"]), match["rest"]) for match in _matches(graph)]
     starts = [at for at, node in enumerate(nodes) if _THREAD.match(node.rest)]
-    for start, end in zip(starts, [*starts[1:], len(nodes)], strict=True):
+    for start, end in pairwise([*starts, len(nodes)]):
         head = _THREAD.match(nodes[start].rest)
         assert head is not None
         path = _follow_heaviest(nodes[start:end])

@@ -50,7 +50,9 @@ def _look_at(pid: int, proc: Path) -> Peer:
     switches = 0
     try:
         for task in sorted((proc / str(pid) / "task").iterdir(), key=lambda task: int(task.name))[: _MOST_THREADS + 1]:
-            status = dict(line.partition(":")[::2] for line in (task / "status").read_text().splitlines())
+            status = dict(
+                line.partition(":")[::2] for line in (task / "status").read_text(errors="replace").split("\n")
+            )
             states[int(task.name)] = status["State"].split()[0]  # type: ignore[assignment]
             switches += int(status["voluntary_ctxt_switches"]) + int(status["nonvoluntary_ctxt_switches"])
     except (OSError, ValueError, KeyError, IndexError):

@@ -13,12 +13,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.capture.files.elf import Elf
+from harness.errors import Unreadable
 from harness.evidence.crash import Image, Mapping
 
 _PROC = Path("/proc")
 _DELETED = " (deleted)"
 # The interpreter itself, or the library that holds it.
 PYTHON_FILE = re.compile(r"(?:^|/)(?:lib)?python[0-9.]*[a-z]*(?:\.so[0-9.]*)?$")
+_ROW = re.compile(
+    r"([0-9a-f]{1,16})-([0-9a-f]{1,16}) (\S{1,8}) ([0-9a-f]{1,16}) (\S{1,16}) ([0-9]{1,20}) *(.*)", re.DOTALL
+)
 _LIBRARY = re.compile(r"\.so(\.[\w.+-]+)?$")
 
 
@@ -46,14 +50,20 @@ def read_maps(pid: int, proc: Path = _PROC) -> list[Row]:
 
 
 def parse_maps(text: str) -> list[Row]:
+    """Unreadable: it is no such table. The kernel escapes a line feed in a path, and nothing else that ends lines."""
     rows = []
-    for line in text.splitlines():
-        words = line.split(maxsplit=5)
-        start, _, end = words[0].partition("-")
-        path = words[5].replace("\\012", "\n") if len(words) == 6 else ""
-        file = (words[3], int(words[4]))
-        rows.append(Row(int(start, 16), int(end, 16), words[1], int(words[2], 16), file, path))
+    for line in text.split("\n"):
+        if line and (found := _ROW.fullmatch(line)) is None:
+            raise Unreadable(f"no line of /proc/PID/maps: {line[:80]!r}")
+        if line and found:
+            start, end, permissions, offset, device, inode, path = found.groups()
+            file = (device, int(inode))
+            rows.append(Row(int(start, 16), int(end, 16), permissions, int(offset, 16), file, _unescape(path)))
     return rows
+
+
+def _unescape(path: str) -> str:
+    return path.replace("\\012", "\n")
 
 
 def list_mappings(rows: list[Row]) -> tuple[Mapping, ...]:

@@ -122,10 +122,11 @@ def _library_lines(record: bytes) -> Iterator[bytes]:
 
 def split_line(line: bytes) -> tuple[bytes, str]:
     """(path relative to site-packages, hash); the path is quoted where it holds a comma."""
-    if line.startswith(b'"'):
-        name, digest = next(csv.reader([line.decode("utf-8", "surrogateescape")]))[:2]
-    else:
-        name, digest = (*line.decode("utf-8", "surrogateescape").split(","), "")[:2]
+    text = line.decode("utf-8", "surrogateescape")
+    try:
+        name, digest = (*(next(csv.reader([text]), ()) if text.startswith('"') else text.split(",")), "", "")[:2]
+    except csv.Error:
+        return b"", ""  # a line that no installer has written
     if name.startswith(".."):
         name = os.path.normpath(name)
     return name.encode("utf-8", "surrogateescape"), digest

@@ -1,0 +1,1 @@
+"""Every reader of what somebody else has written, given what nobody should have written."""

@@ -1,0 +1,245 @@
+"""Readers of what somebody answers: the kernel, tools, other hosts, a dying process, and what a command prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from harness.capture import cgroup
+from harness.capture.alive.living import parse_stat, read_status
+from harness.capture.alive.macos import read_sample
+from harness.capture.alive.spying import fill_tids
+from harness.capture.files.images import list_mappings, parse_maps
+from harness.capture.frames import Places, read_engine, read_spy, read_walk
+from harness.capture.gdb_stacks import read_gdb
+from harness.capture.link import Link, is_crash, read_registers
+from harness.capture.macos_memory import parse_jetsam, parse_memorystatus
+from harness.capture.remote.shell import ShellLook
+from harness.capture.remote.table import read_proc, read_ps
+from harness.capture.runtime_tables import read_tables
+from harness.capture.steps import StepFile
+from harness.capture.system import read_kernel_lines
+from harness.diagnose.group import judge_group
+from harness.diagnose.judge import judge
+from harness.diagnose.living import judge_living
+from harness.evidence.alive import Look, check_look
+from harness.evidence.model import Evidence
+from harness.evidence.openmp import Census
+from harness.evidence.transcript import read_transcript
+from harness.evidence.undecoded import decode_document, encode_document
+from harness.report.group import render_group
+from harness.report.text import render
+from tests.fuzz.registry import decode, keep, load, scratch, target
+from tests.unit.evidence import LOGS, kernel_evidence, log_evidence
+
+NOWHERE = Places(())
+
+# What the kernel says
+
+
+@target("maps", *load("maps.txt"))
+def read_mappings(data: bytes) -> None:
+    list_mappings(parse_maps(data.decode(errors="surrogateescape")))
+
+
+@target(
+    "stat",
+    b"4711 (python) S 1 7 7 0 -1 4194560 900 0 5 0 150 50 0 0 20 0 3 0 1000 20000000 256 18446744073709551615 1 1",
+)
+def read_stat(data: bytes) -> None:
+    parse_stat(decode(data))
+
+
+@target("status", *load("status.txt"))
+def read_status_file(data: bytes) -> None:
+    read_status(7, keep(data, "proc/7/status").parents[1])
+
+
+@target(
+    "control groups", b"0::/a/b\n", b"4:memory,cpu:/x\n", b"max\n", b"4096\n", b"inactive_file 10\noom_kill 3\nmax 2\n"
+)
+def read_groups(data: bytes) -> None:
+    """The same in each of the files."""
+    for name in ("proc/self/cgroup", *(f"group/{name}" for name in GROUP_FILES)):
+        keep(data, name)
+    cgroup.memory_groups(scratch())
+    cgroup.pids_groups(scratch())
+    for ask in (
+        cgroup.read_oom_count,
+        cgroup.read_limit,
+        cgroup.read_bound,
+        cgroup.read_members,
+        cgroup.read_pids_limit,
+        cgroup.read_pids_refused,
+    ):
+        ask(scratch() / "group")
+
+
+_COUNTS = ("memory.stat", "memory.events", "memory.max", "memory.current")
+GROUP_FILES = (*_COUNTS, "cgroup.procs", "pids.max", "pids.events")
+
+
+@target("kernel log", b"6,1,1000000,-;oom-kill:constraint=CONSTRAINT_MEMCG,task=python,pid=4242,uid=0\n SUBSYSTEM=x\n")
+def read_kernel_log(data: bytes) -> None:
+    read_kernel_lines({4242}, 0, keep(data), Path("/nowhere"))
+
+
+@target("tables of CPython", b"xdebugpy" + struct.pack("<QQ", 0x030E00F0, 0) + bytes(range(256)) * 4, text=False)
+def read_offsets(data: bytes) -> None:
+    read_tables(lambda at, size: data[at : at + size], 0)
+
+
+# Tools
+
+
+@target("gdb", *load("gdb.txt"))
+def read_threads_of_gdb(data: bytes) -> None:
+    list(read_gdb(data, NOWHERE, "gdb"))
+
+
+@target("py-spy", *load("py_spy.json", "py_spy_locals.json"))
+def read_threads_of_spy(data: bytes) -> None:
+    list(read_spy(data, NOWHERE, "py-spy"))
+    json.loads(decode(data))
+
+
+@target("py-spy thread ids", *load("py_spy.json"))
+def read_thread_ids(data: bytes) -> None:
+    json.loads(fill_tids(os.getpid(), data).decode(errors="replace"))
+
+
+@target("pystack", *load("pystack.json"))
+def read_threads_of_pystack(data: bytes) -> None:
+    list(read_engine(data, NOWHERE, "pystack"))
+    json.loads(decode(data))
+
+
+@target("own walk", *load("own_walk.json"))
+def read_own_walk(data: bytes) -> None:
+    list(read_walk(data, NOWHERE, "own walk"))
+    json.loads(decode(data))
+
+
+@target("sample", *load("sample.txt", "sample_busy.txt"))
+def judge_sample(data: bytes) -> None:
+    tell(read_sample(decode(data)))
+
+
+@target("jetsam", *load("jetsam.ips"))
+def read_jetsam(data: bytes) -> None:
+    list(parse_jetsam(decode(data), "x.ips"))
+
+
+@target("memorystatus", *load("memorystatus.txt"))
+def read_memorystatus(data: bytes) -> None:
+    list(parse_memorystatus(decode(data)))
+
+
+# Other hosts
+
+
+def tell(look: Look) -> None:
+    """Whoever has it checked may rely on it."""
+    check_look(look)
+    document, group = judge_living(look), judge_group(look, unseen=[])
+    for answer in (document, group, look):
+        json.loads(encode_document(answer))
+    render(document, width=100, color=False)
+    render_group(group, width=100, color=False)
+
+
+@target("look", *load("look.json"))
+def judge_look(data: bytes) -> None:
+    tell(decode_document(data, Look))
+
+
+@target("census", *load("census.json"))
+def read_census(data: bytes) -> None:
+    decode_document(data, Census)
+
+
+@target("shell", *load("shell.txt"))
+def judge_shell(data: bytes) -> None:
+    told = ShellLook(decode(data).split("\n"), 6)
+    assert told.uptime_s >= 0
+    for process in told.describe([4711, 7], "x86_64"):
+        tell(Look("0", "linux-x86_64", "", 1.0, told.samples, (process.pid,), (process,)))
+
+
+@target("shell, all of proc", *load("proc.txt"))
+def list_proc(data: bytes) -> None:
+    dict(read_proc(decode(data).split("\n")))
+
+
+PS = b"s   PID  PPID USER ELAPSED TIME RSS STAT COMMAND\ns  4711    88 me  01:40   0:07.25 204800 Ss+  /bin/python\n"
+
+
+@target("ps of a Mac", PS + b"m 4711        5\n")
+def list_ps(data: bytes) -> None:
+    dict(read_ps(decode(data).split("\n")))
+
+
+# The crash link
+
+
+@cache
+def open_link() -> Link:
+    return Link()
+
+
+@target("records", *load("record_crash.bin", "record_ending.bin", "record_leave.bin"), text=False)
+def receive(data: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(data[:4096])
+        theirs.shutdown(socket.SHUT_WR)
+        at = 16 if data[4:8] == CRASH_SIZE else 8
+        pid = struct.unpack_from("<i", data, at)[0] if len(data) >= at + 4 else 0
+        record = open_link().receive(ours, pid)
+        if record is not None and is_crash(record):
+            read_registers(record)
+            assert all(record.frames[index] >= 0 for index in range(record.frame_count))
+
+
+CRASH_SIZE = load("record_crash.bin")[0][4:8]
+
+# What was printed, and what is kept
+
+LOG_FILES = tuple(path.read_bytes() for path in sorted(LOGS.rglob("*.txt")))
+
+
+def tell_end(evidence: Evidence) -> None:
+    document = judge(evidence)
+    json.loads(encode_document(document))
+    render(document, width=100, color=False)
+
+
+@target("logs", *LOG_FILES)
+def judge_log(data: bytes) -> None:
+    tell_end(log_evidence(decode(data), 134))
+
+
+@target("kernel lines", *(text for text in LOG_FILES if b"Killed process" in text or b"traps:" in text))
+def judge_kernel(data: bytes) -> None:
+    tell_end(kernel_evidence(decode(data).split("\n")))
+
+
+@target("output", b"0 5\n10 7\n", *LOG_FILES[:3])
+def read_output(data: bytes) -> None:
+    """The same as what was printed, and as its marks."""
+    keep(data, "case/out.log")
+    folder = keep(data, "case/out.log.times").parent
+    assert len(read_transcript(folder, "out", 0).parts) == 1
+
+
+@target("steps", b'{"ran":{"threads":4}}\n{"at":"backward","step":3}\n{"done":3,"checksum":"c0"}\n{"finished":true}\n')
+def read_steps(data: bytes) -> None:
+    steps = StepFile(keep(data))
+    steps.read()
+    msgspec.json.encode(steps.told)
