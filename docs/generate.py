@@ -55,8 +55,8 @@ _FIELDS = """\
 
 <!-- made by docs/generate.py of the schemas in harness/schemas: edit the types, not this page -->
 
-The first level of each JSON document, and all of the verdict. The whole of each is the JSON Schema of that name, which is
-part of the installed package (`harness/schemas`). What the documents are for is told [here](documents.md).
+The first level of each JSON document, and all of the verdict. The whole of each is the JSON Schema of that name,
+which is part of the installed package (`harness/schemas`). What the documents are for is told [here](documents.md).
 
 """
 _WHOLE = "harness.verdict/1"
