@@ -138,12 +138,13 @@ def _name_process(process: LivingProcess, thread: LivingThread | None) -> Proces
 
 def _blanks(scene: Scene, finding: Finding) -> dict[str, str]:
     target = scene.processes[0]
+    argv = () if scene.look.host else target.argv  # no command comes from another host
     return {
         "{pid}": _address(scene.look, target if finding.process.state not in ("T", "t") else finding.process),
         "{stuck}": _address(scene.look, finding.process),
         "{for}": _longer(scene),
-        "{python}": shlex.quote(target.argv[0]) if target.argv else "python3",
-        "{command}": shlex.join(target.argv) or "COMMAND",
+        "{python}": shlex.quote(argv[0]) if argv else "python3",
+        "{command}": shlex.join(argv) or "COMMAND",
     }
 
 

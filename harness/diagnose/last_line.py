@@ -17,15 +17,16 @@ from harness.evidence.model import Part
 
 def find_last_line(finding: Finding, reading: Reading) -> Progress | None:
     """The last real line before the death's own text, and a progress bar only as what it is."""
-    said = sorted(_list_said(finding, reading), key=lambda line: line.at_s)
+    cut_off = tuple(channel.name for channel in reading.evidence.channels if channel.case_error)
+    said = sorted(_list_said(finding, reading, cut_off), key=lambda line: line.at_s)
     if not said:
-        return None
+        return Progress(None, None, None, None, cut_off=cut_off) if cut_off else None
     whole = [line for line in said if not line.drawn]
     last = whole[-1] if whole else None
     ended_s = reading.culprit.ended_s
     age = round(max(0.0, ended_s - last.at_s), 1) if last and ended_s is not None else None
     drawn = said[-1].text if said[-1].drawn else None
-    return Progress(None, None, last.text if last else None, age, unfinished_line=drawn)
+    return Progress(None, None, last.text if last else None, age, unfinished_line=drawn, cut_off=cut_off)
 
 
 class _Said(NamedTuple):
@@ -36,12 +37,11 @@ class _Said(NamedTuple):
     drawn: bool
 
 
-def _list_said(finding: Finding, reading: Reading) -> Iterator[_Said]:
+def _list_said(finding: Finding, reading: Reading, cut_off: tuple[str, ...]) -> Iterator[_Said]:
     """Of every channel what was printed before the death's own words."""
-    cut_off = {channel.name for channel in reading.evidence.channels if channel.case_error}
     for transcript in reading.transcripts:
         if transcript.name in cut_off:
-            continue  # what is last in the kept copy is not what was printed last; that it is cut off is a gap
+            continue  # what is last in the kept copy is not what was printed last
         at_s = 0.0  # of a log whose lines have no time: in their order
         for part in transcript.parts:
             for number in range(_first_death_line(part, finding, reading)):

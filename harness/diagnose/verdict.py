@@ -149,6 +149,7 @@ class Progress(Struct, frozen=True):
     """What the command had to say before it ended; of a living one, what moves, and what it has not said yet.
 
     `moving` null: no counter could be read. `unflushed_stdout`: printed, and still in the process's own memory.
+    `cut_off`: channels that could not be kept to their end; what came last there is not known.
     """
 
     moving: bool | None
@@ -160,6 +161,7 @@ class Progress(Struct, frozen=True):
     unflushed_stdout_bytes: int | None = None
     looked_s: float | None = None
     samples: int | None = None
+    cut_off: tuple[str, ...] = ()
 
 
 class Growth(Struct, frozen=True):

@@ -34,8 +34,8 @@ def render(document: Document, *, width: int, color: bool, terminal: bool = Fals
         lines += rows("but", document.verdict.against[in_headline:], width, color)
         told = [ground.fact for ground in document.verdict.grounds if is_told_to_leave(ground)]
         lines += rows("signal", told, width, color)
-        if document.verdict.kind == "exit-nonzero":
-            lines += rows("output", _last_output(document), width, color)
+        output = _last_output(document) if document.verdict.kind == "exit-nonzero" else _tell_cut_off(document)
+        lines += rows("output", output, width, color)
         lines += rows("next", [document.verdict.next] if document.verdict.next else [], width, color)
         lines += rows("case", [document.case] if document.case else [], width, color)
         return "\n".join(lines) + "\n"
@@ -181,6 +181,13 @@ def _hypotheses(rows: tuple[Hypothesis, ...], state: str) -> list[str]:
     return [f"{row.hypothesis}: {row.because}" for row in rows if row.state == state]
 
 
+def _tell_cut_off(document: Document) -> list[str]:
+    cut_off = document.progress.cut_off if document.progress else ()
+    return (
+        [f"{' and '.join(cut_off)} could not be kept to the end: what came last there is not known"] if cut_off else []
+    )
+
+
 def _last_output(document: Document) -> list[str]:
     progress = document.progress
     if progress is None:
@@ -195,6 +202,7 @@ def _last_output(document: Document) -> list[str]:
         rows.append(f"last line: {cut_words(progress.last_line, _LONGEST_LINE)!r}{age}")
     if progress.unfinished_line:
         rows.append(f"a line that was still being redrawn: {cut_words(progress.unfinished_line, _LONGEST_LINE)!r}")
+    rows += _tell_cut_off(document)
     return rows
 
 

@@ -361,7 +361,15 @@ def test_the_last_line_is_the_latest_of_all_channels_and_a_bar_only_if_nothing_c
 
 def test_of_a_copy_that_is_cut_off_nobody_knows_the_last_line() -> None:
     full = Channel("stderr", "pipe", 999, 9.9, case_error="No space left on device")
-    assert judge(run_evidence("epoch 1 done\n", KILLED, channels=(full,))).progress is None
+    for ending in (KILLED, Ending(exit_code=3), Ending(exit_code=1)):
+        document = judge(run_evidence("epoch 1 done\n", ending, channels=(full,)))
+        assert document.progress is not None and document.progress.last_line is None
+        assert document.progress.cut_off == ("stderr",)
+        told = " ".join(render(document, width=110, color=False).split())
+        assert "stderr could not be kept to the end: what came last there is not known" in told
+    out = Transcript("stdout", (Part("stdout.log", ("epoch 2",), (8.0,)),))
+    other = judge(run_evidence("", KILLED, transcripts=(out,), channels=(full,))).progress
+    assert other is not None and (other.last_line, other.cut_off) == ("epoch 2", ("stderr",))
 
 
 def test_a_child_that_is_no_python_has_no_python_version_and_its_own_command() -> None:
