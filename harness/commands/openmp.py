@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+import msgspec
+
 from harness import __version__
 from harness.capture.channels import say
 from harness.capture.openmp.environment import find_python, take_environment_census
@@ -73,7 +75,9 @@ def _take_living(arguments: argparse.Namespace) -> Census:
         return take_census(pids[0])
     with open_there(asked, host) as session:
         start_agent(session)
-        return session.call("census", {"pid": pids[0]}, Census, _CENSUS_S)
+        census = session.call("census", {"pid": pids[0]}, Census, _CENSUS_S)
+    # What it is about stands in commands to type, and is ours to say.
+    return msgspec.structs.replace(census, subject="process", name=str(pids[0]))
 
 
 def _modules(words: str) -> list[str]:

@@ -143,3 +143,34 @@ def test_nothing_is_left_of_the_link(tmp_path: Path) -> None:
     go_on(supervisor)
     assert supervisor.wait(DEADLINE_S) == 128 + signal.SIGSEGV
     assert not link.parent.exists()
+
+
+LISTEN = """
+import os, socket, sys
+folder = os.path.dirname(sys.argv[1])
+os.mkdir(folder)
+os.chmod(folder, 0o777)
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+os.chmod(sys.argv[1], 0o777)
+listener.listen()
+print("ready", flush=True)
+connection, _ = listener.accept()
+print(len(connection.recv(1)), flush=True)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs another user")
+def test_a_crash_is_told_to_nobody_who_has_taken_the_place_of_the_link(tmp_path: Path) -> None:
+    supervisor, _, link = start(tmp_path, core="never")
+    shutil.rmtree(link.parent)
+    command = ["/usr/bin/python3", "-c", LISTEN, str(link)]
+    with subprocess.Popen(command, user=65534, stdout=subprocess.PIPE) as stranger:
+        try:
+            assert stranger.stdout is not None and stranger.stdout.readline() == b"ready\n"
+            go_on(supervisor)
+            assert supervisor.wait(DEADLINE_S) == 128 + signal.SIGSEGV
+            assert stranger.stdout.readline() == b"0\n"
+        finally:
+            stranger.kill()
+            shutil.rmtree(link.parent, ignore_errors=True)
