@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness import native
+from harness.capture.leftovers import remove_leftovers
 from harness.capture.peer import read_peer
 from harness.capture.refusals import REFUSED, explain
 from harness.evidence.case import make_private_directories
@@ -154,6 +155,7 @@ class Link:
         return self.reports
 
     def close(self) -> None:
+        remove_leftovers(self.directory.parent)
         with contextlib.suppress(OSError):  # it may be gone already
             self._socket.close()
             for entry in self.directory.iterdir():

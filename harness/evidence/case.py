@@ -36,7 +36,24 @@ def default_cases_dir() -> Path:
         return Path(chosen)
     import platformdirs
 
-    return Path(platformdirs.user_state_dir("harness")) / "cases"
+    usual = Path(platformdirs.user_state_dir("harness")) / "cases"
+    if not is_anothers(usual):
+        return usual
+    import pwd
+
+    return Path(pwd.getpwuid(os.geteuid()).pw_dir, ".local/state/harness/cases")
+
+
+def is_anothers(path: Path) -> bool:
+    """Whether it is, or would be made, below a folder that another user owns: who could put a link in its place.
+
+    Root gets there with somebody's HOME or TMPDIR in its environment.
+    """
+    for above in (path, *path.parents):
+        with contextlib.suppress(OSError):
+            if above.lstat().st_uid not in (0, os.geteuid()):
+                return True
+    return False
 
 
 def create_case(chosen: str | None, argv: list[str], started_ns: int) -> tuple[Path, str | None]:
@@ -66,7 +83,9 @@ def make_private_directories(prefix: str) -> Iterator[Path]:
     """
     folders = (os.environ.get("TMPDIR") or "/tmp", "/tmp", "/var/tmp", "/dev/shm")
     for folder in dict.fromkeys(folders):
-        path = Path(folder).absolute() / f"{prefix}-{os.urandom(4).hex()}"
+        path = Path(folder).absolute() / f"{prefix}-{name_own()}"
+        if is_anothers(path.parent):
+            continue
         try:
             path.mkdir(mode=0o700)
         except OSError:
@@ -200,6 +219,11 @@ def _finished_cases(cases_dir: Path) -> Iterator[Path]:
                 with contextlib.suppress(BadCase):
                     if not is_being_written(case := cases_dir / entry.name):
                         yield case
+
+
+def name_own() -> str:
+    """What the next one knows it by, if we are killed and it stays behind (capture/leftovers.py)."""
+    return f"{os.getpid()}-{read_start(os.getpid()) or 0}-{os.urandom(4).hex()}"
 
 
 def read_start(pid: int) -> str | None:

@@ -174,3 +174,15 @@ def test_a_crash_is_told_to_nobody_who_has_taken_the_place_of_the_link(tmp_path:
         finally:
             stranger.kill()
             shutil.rmtree(link.parent, ignore_errors=True)
+
+
+def test_what_a_killed_supervisor_has_left_is_gone_after_the_next_run(tmp_path: Path) -> None:
+    supervisor, pid, link = start(tmp_path, core="never")
+    supervisor.kill()
+    supervisor.wait(DEADLINE_S)
+    os.kill(pid, signal.SIGKILL)
+    assert link.parent.exists()
+    os.utime(link.parent, (0, 0))  # as if it were some minutes later
+    again = [sys.executable, "-m", "harness", "run", "--cases", str(tmp_path / "again"), "--", "true"]
+    subprocess.run(again, check=True, timeout=DEADLINE_S, env={**os.environ, "TMPDIR": str(link.parent.parent)})
+    assert not link.parent.exists()

@@ -8,6 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import pwd
+import re
 import shutil
 import stat
 import struct
@@ -297,3 +299,19 @@ def test_gdb_runs_nothing_of_the_working_directory_the_home_or_beside_the_progra
     done = look(["attach", trap.pid, "--for", "1", "--native", "always", "--json"], theirs, HOME=str(theirs))
     assert not (theirs / "mark").exists(), (theirs / "mark").read_text()
     assert json.loads(done.stdout)["outcome"]["state"] == "alive", done.stderr
+
+
+def test_root_writes_nothing_below_a_home_of_another(theirs: Path) -> None:
+    """Its owner could have put a link in the place of whatever root is about to write."""
+    before = sorted(theirs.rglob("*"))
+    own = Path(pwd.getpwuid(0).pw_dir, ".local/state/harness/cases")
+    variables = {"HOME": str(theirs), "TMPDIR": str(theirs)}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("HARNESS", "XDG"))}
+    command = [sys.executable, "-m", "harness", "run", "--", sys.executable, "-c", "import ctypes; ctypes.string_at(0)"]
+    done = subprocess.run(
+        command, env=environment | variables, cwd="/", capture_output=True, timeout=DEADLINE_S, check=False
+    )
+    assert done.returncode == 139 and sorted(theirs.rglob("*")) == before, done.stderr
+    (case,) = re.findall(rf"{own}/\S+", done.stderr.decode())
+    assert json.loads((Path(case) / "verdict.json").read_bytes())["verdict"]["kind"] == "segfault"
+    shutil.rmtree(case)

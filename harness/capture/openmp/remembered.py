@@ -18,6 +18,7 @@ from msgspec import Struct
 from harness import __version__
 from harness.capture.files.binaries import Binary
 from harness.capture.trust import check_file
+from harness.evidence.case import is_anothers
 
 _FORMAT = f"1 {__version__}"
 _MOST_ENTRIES = 100_000
@@ -99,7 +100,7 @@ class Memory:
 
     def save(self) -> None:
         """A full disk or a read-only home costs time, not the answer."""
-        if self._place is None or not self._changed:
+        if self._place is None or not self._changed or is_anothers(self._place):
             return
         for table in (self._stored.files, self._stored.folders):
             for path in list(table)[: max(0, len(table) - _MOST_ENTRIES)]:
