@@ -42,7 +42,8 @@ _TRACEBACK = "Traceback (most recent call last):"
 # torch's excepthook in a rank, and torchrun's --tee, write a rank in front of each line; or both do, one by one.
 # The last part: it is one of the two, not nothing.
 _RANK_PREFIX = re.compile(r"^(?:\[default(?P<local>\d{1,9})\]:)?(?:\[rank(?P<rank>\d{1,9})\]:(?: |$))?(?<=.)")
-_FRAME = re.compile(r'\s*File "(?P<file>.*)", line (?P<line>\d{1,9}), in (?P<function>.+)')
+# loguru marks the frame that caught it.
+_FRAME = re.compile(r'(?:> |\s*)File "(?P<file>.*)", line (?P<line>\d{1,9}), in (?P<function>.+)')
 _EXCEPTION = re.compile(r"(?P<type>[A-Za-z_](?:[\w.]|<locals>)*)(?:: ?(?P<message>.*))?$")
 _IN_THREAD = re.compile(r"Exception in thread (?P<thread>.+):\s*$")
 _CAUSED = "The above exception was the direct cause"
@@ -242,7 +243,7 @@ def _split_ranks(part: Part) -> dict[str | None, list[tuple[int, str]]]:
 def _read_traceback(part: Part, rank: str | None, lines: list[tuple[int, str]], start: int) -> Traceback | None:
     frames: list[Frame] = []
     index = start + 1
-    while index < len(lines) and (lines[index][1].startswith("  ") or not lines[index][1].strip()):
+    while index < len(lines) and (lines[index][1].startswith(("  ", "> File ")) or not lines[index][1].strip()):
         if frame := _FRAME.match(lines[index][1]):
             frames.append(_frame(frame))
         index += 1

@@ -175,6 +175,16 @@ def test_an_uncaught_exception_names_the_user_frame() -> None:
     assert "JSONDecodeError" in verdict.headline
 
 
+def test_a_traceback_in_logurus_form_is_read() -> None:
+    text = (
+        "2026-01-02 03:04:05 | CRITICAL | __main__:<module>:9 - uncaught\nTraceback (most recent call last):\n\n"
+        '> File "/job/train.py", line 9, in <module>\n    fit()\n    └ <function fit at 0x7f>\n\n'
+        '  File "/job/train.py", line 6, in fit\n    return [][7]\n\nIndexError: list index out of range\n'
+    )
+    verdict = judge(run_evidence(text, Ending(exit_code=1), **told("IndexError"))).verdict
+    assert verdict.headline == "IndexError: list index out of range, in fit (train.py:6)"
+
+
 def test_a_traceback_that_nobody_told_of_is_supported_and_both_readings_are_told() -> None:
     verdict = judge(run_evidence(TRACEBACK, Ending(exit_code=1))).verdict
     assert (verdict.kind, verdict.status) == ("python-exception", "supported")
