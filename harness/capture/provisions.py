@@ -13,6 +13,7 @@ from pathlib import Path
 from harness.capture import cgroup
 from harness.capture.cores.finding import is_contained
 from harness.capture.killers import Killers
+from harness.evidence.answers import find_number
 from harness.evidence.facility import Seen
 
 _ROOT = Path("/")
@@ -66,14 +67,14 @@ def swap(root: Path = _ROOT) -> Seen:
 def read_meminfo(root: Path) -> dict[str, int]:
     """In bytes; man 5 proc_meminfo."""
     try:
-        lines = (root / "proc/meminfo").read_text().splitlines()
+        lines = (root / "proc/meminfo").read_text(errors="replace").split("\n")
     except OSError:
         return {}
     fields = [(line.partition(":")[0], line.partition(":")[2].split()) for line in lines]
     return {
-        name: int(words[0]) * (1024 if words[1:] == ["kB"] else 1)
+        name: number * (1024 if words[1:] == ["kB"] else 1)
         for name, words in fields
-        if words and words[0].isdigit()
+        if words and (number := find_number(words[0])) is not None
     }
 
 

@@ -24,6 +24,7 @@ from harness.capture.openmp.sighting import NOTHING_SIGHTED, Sighting
 from harness.capture.openmp.sighting import look_while_held as look_at_openmp
 from harness.capture.refusals import REFUSED
 from harness.capture.stacks import DEEP_LADDER, take_stacks, use_waiting_time
+from harness.evidence.answers import read_number
 from harness.evidence.crash import CrashThread, Image, Mapping, Step, ToolRun
 from harness.evidence.gap import Gap
 from harness.evidence.openmp import Census
@@ -202,14 +203,13 @@ def read_status(pid: int, proc: Path = _PROC) -> Status:
     text = (proc / str(pid) / "status").read_text(errors="replace")
     fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     threads = fields.get("Threads", "").strip()
-    return Status(
-        _read_kib(fields.get("VmRSS", "")), _read_kib(fields.get("VmHWM", "")), int(threads) if threads else None
-    )
+    rss, peak = (_read_kib(fields.get(name, "")) for name in ("VmRSS", "VmHWM"))
+    return Status(rss, peak, read_number(threads) if threads else None)
 
 
 def _read_kib(field: str) -> int | None:
     kib = field.removesuffix("kB").strip()
-    return int(kib) * 1024 if kib else None
+    return read_number(kib) * 1024 if kib else None
 
 
 def stack_gaps(step: Step, tools: tuple[ToolRun, ...]) -> list[Gap]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.capture.alive.syscalls import CALLS
+from harness.capture.alive.syscalls import CALLS, LINE
 
 RUNS = "running"
 _PROC = Path("/proc")
@@ -52,9 +52,10 @@ def read_doing(pid: int, tid: int, proc: Path = _PROC) -> Doing | None:
         call = (task / "syscall").read_text().strip()
         fields = dict(line.split(":\t", 1) for line in (task / "status").read_text(errors="replace").splitlines()[2:])
         switches = int(fields["voluntary_ctxt_switches"]), int(fields["nonvoluntary_ctxt_switches"])
+        state = fields["State"][:1]
     except (OSError, ValueError, KeyError):
         return None
-    return Doing(call, fields["State"][:1], switches)
+    return Doing(call, state, switches) if LINE.fullmatch(call) else None
 
 
 def survives_stop(pid: int, tid: int, call: str, proc: Path = _PROC) -> bool:

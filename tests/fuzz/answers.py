@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
 import struct
+import sys
+import types
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from harness.capture import cgroup
-from harness.capture.alive.living import parse_stat, read_status
+from harness.capture.alive.activity import name_sleep
+from harness.capture.alive.coroutines import Coroutines, Torn
+from harness.capture.alive.descriptors import describe_all, name_process, name_state
+from harness.capture.alive.living import is_frozen, parse_stat, read_outputs, read_status
 from harness.capture.alive.macos import read_sample
+from harness.capture.alive.processes import quiet_s
+from harness.capture.alive.rest import list_handled
 from harness.capture.alive.spying import fill_tids
+from harness.capture.alive.waits import read_call, read_place, read_wait
 from harness.capture.files.images import list_mappings, parse_maps
-from harness.capture.frames import Places, read_engine, read_spy, read_walk
+from harness.capture.frames import Places, read_engine, read_memory, read_spy, read_walk
 from harness.capture.gdb_stacks import read_gdb
 from harness.capture.link import Link, is_crash, read_registers
 from harness.capture.macos_memory import parse_jetsam, parse_memorystatus
+from harness.capture.processor import read_cpu
+from harness.capture.provisions import read_meminfo
 from harness.capture.remote.shell import ShellLook
 from harness.capture.remote.table import read_proc, read_ps
 from harness.capture.runtime_tables import read_tables
+from harness.capture.snapshot import read_status as read_snapshot_status
 from harness.capture.steps import StepFile
 from harness.capture.system import read_kernel_lines
+from harness.capture.thread_calls import read_doing, survives_stop
 from harness.diagnose.group import judge_group
 from harness.diagnose.judge import judge
 from harness.diagnose.living import judge_living
+from harness.errors import Unreadable
 from harness.evidence.alive import Look, check_look
 from harness.evidence.model import Evidence
 from harness.evidence.openmp import Census
@@ -83,6 +98,96 @@ def read_groups(data: bytes) -> None:
 
 _COUNTS = ("memory.stat", "memory.events", "memory.max", "memory.current")
 GROUP_FILES = (*_COUNTS, "cgroup.procs", "pids.max", "pids.events")
+
+
+PROC_FILES = (
+    *("cgroup", "status", "stat", "net/tcp", "net/unix", "fdinfo/3"),
+    *(f"task/7/{name}" for name in ("syscall", "status", "stat", "wchan", "comm")),
+)
+SYSCALL = b"202 0x7f00 0x189 0x0 0x0 0x0 0xffffffff 0x7ffd1 0x7f01\n"
+FDINFO = b"pos:\t0\nflags:\t02004002\nmnt_id:\t15\nino:\t1051\ntfd: 5 events: 19 data: 5 pos:0 ino:1 sdev:8\n"
+TCP = b"  sl  local_address rem_address   st\n   0: 0100007F:1F90 00000000:0000 0A 0:0 00:0 0 0 0 12345 1\n"
+
+
+@target("files of a process", SYSCALL, b"running\n", b"-1 0x7ffd1 0x7f01\n", FDINFO, TCP, *load("status.txt"))
+def read_files_of_a_process(data: bytes) -> None:
+    """The same in each of the files, so that every reader has all of the mistakes."""
+    for name in PROC_FILES:
+        keep(data, f"tree/proc/7/{name}")
+    proc = scratch() / "tree/proc"
+    for ask in (
+        lambda: name_sleep(7, proc),
+        lambda: list(describe_all(7, {3: "in"}, proc)),
+        lambda: name_process(7, proc),
+        lambda: name_state(7, proc),
+        lambda: read_wait(7, 7, proc),
+        lambda: read_call(7, 7, proc),
+        lambda: read_place(7, 7, proc),
+        lambda: list_handled(7, proc),
+        lambda: quiet_s(7, proc),
+        lambda: read_outputs(7, proc),
+        lambda: is_frozen(7, proc.parent),
+        lambda: read_snapshot_status(7, proc),
+        lambda: (doing := read_doing(7, 7, proc)) and (doing.place, survives_stop(7, 7, doing.call, proc)),
+    ):
+        with contextlib.suppress(Unreadable, OSError):
+            ask()
+
+
+@target(
+    "files of the machine",
+    b"MemTotal:  16 kB\nMemAvailable: 8 kB\n",
+    b"processor : 0\nmodel name : x\nflags : sse avx\n\n",
+)
+def read_files_of_the_machine(data: bytes) -> None:
+    for name in ("cpuinfo", "meminfo", "swaps"):
+        keep(data, f"tree/proc/{name}")
+    read_cpu(scratch() / "tree/proc")
+    with contextlib.suppress(Unreadable):
+        read_meminfo(scratch() / "tree")
+
+
+class TornMemory:
+    """Our own, as it would be if some words of it were others. `changes`: which read, which word, its value."""
+
+    def __init__(self, changes: bytes) -> None:
+        self._changes = {one[0]: one[1:] for one in (changes[at : at + 4] for at in range(0, len(changes) - 3, 4))}
+        self._reads = 0
+
+    def read(self, address: int, size: int) -> bytes:
+        data = bytearray(read_memory(os.getpid())(address, min(size, 1 << 20)))
+        self._reads += 1
+        if data and (change := self._changes.get(self._reads & 0xFF)):
+            at = (change[0] << 3) % len(data)
+            data[at : at + 8] = (bytes([change[1] & 0xFE, 0, change[2] & 7, 0, 0, 0, 0, 0]) * 2)[
+                : len(data[at : at + 8])
+            ]
+        return bytes(data)
+
+    def word(self, address: int) -> int:
+        return int.from_bytes(self.read(address, 8), "little")
+
+
+async def wait_for(what: Any) -> None:
+    await what
+
+
+@types.coroutine
+def stand() -> Any:
+    yield
+
+
+WAITING = wait_for(wait_for(stand()))
+WAITING.send(None)
+
+
+@target("coroutines", b"", bytes(range(64)), text=False)
+def follow_coroutine(data: bytes) -> None:
+    """That of this very process: CPython only, of a release whose layout is known."""
+    coroutines = Coroutines(TornMemory(data), sys.version_info[1])  # type: ignore[arg-type]
+    with contextlib.suppress(Torn):
+        chain = coroutines.follow(id(WAITING))
+        assert data or [frame.function for frame in chain.frames] == ["wait_for", "wait_for", "stand"]
 
 
 @target("kernel log", b"6,1,1000000,-;oom-kill:constraint=CONSTRAINT_MEMCG,task=python,pid=4242,uid=0\n SUBSYSTEM=x\n")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterable
@@ -11,16 +13,22 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from harness import native
 from harness.capture.alive.living import parse_stat
 from harness.capture.arrays.archive import read_array_file
+from harness.capture.cgroup import list_groups
+from harness.capture.files.images import parse_maps, read_maps
+from harness.capture.files.owners import split_line
 from harness.capture.frames import Places, read_engine, read_spy, read_walk
 from harness.capture.gdb_stacks import read_gdb
+from harness.capture.link import Link
 from harness.capture.macos_memory import parse_jetsam, parse_memorystatus
 from harness.capture.remote.hosts import ask_all
 from harness.capture.remote.place import Host
 from harness.capture.remote.shell import ShellLook
 from harness.errors import HarnessError, Unreadable
 from harness.evidence.answers import decode_json, find_number, read_bounded, read_number
+from harness.evidence.model import name_signal
 
 NOWHERE = Places(())
 DEEP, MANY = "[" * 200_000, "9" * 5000
@@ -146,3 +154,55 @@ def test_one_host_that_is_late_or_talks_nonsense_is_one_answer() -> None:
 
 def _named(hosts: Iterable[Host], *names: str) -> list[Host]:
     return [host for host in hosts if host.name in names]
+
+
+# What only a fuzzer thinks of
+
+
+def test_a_mapped_file_may_be_called_anything(tmp_path: Path) -> None:
+    """What ends a line for Python need not end one for the kernel."""
+    path = tmp_path / "a\x0c\x1c\u2028 b.so"
+    path.write_bytes(bytes(4096))
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 4096, prot=mmap.PROT_READ):
+        assert str(path) in {row.path for row in read_maps(os.getpid())}
+    with pytest.raises(Unreadable):
+        parse_maps("7f00-7f01 r--p\n")
+
+
+def test_a_control_group_may_be_called_anything(tmp_path: Path) -> None:
+    (tmp_path / "proc/7").mkdir(parents=True)
+    (tmp_path / "proc/7/cgroup").write_bytes(b"4:memory,cpu:/a:\xff\n\nno line\n0::/b\n")
+    assert list(list_groups(tmp_path, 7)) == [("memory,cpu", "/a:\udcff"), ("", "/b")]
+
+
+def test_a_line_of_record_that_no_installer_writes() -> None:
+    for line in (b"x.so", b'"', b'"x.so', b"", b'"a\0b",c', b'"' + b"x" * 200_000 + b'"'):
+        assert len(split_line(line)) == 2
+
+
+@pytest.mark.parametrize("field, value", [("machine", 7), ("frame_count", 1 << 31), ("signo", 0), ("time_ns", 1 << 63)])
+def test_a_forged_record_of_a_crash_is_none(field: str, value: int) -> None:
+    """Else it could have us read past its end, or look at a process for three hundred years."""
+    ffi, lib = native.load()
+    record = ffi.new("struct harness_crash *")
+    record.abi, record.size = lib.HARNESS_ABI, ffi.sizeof("struct harness_crash")
+    record.machine, record.pid, record.signo, record.time_ns = 1, 4711, 11, time.monotonic_ns()
+    link = Link()
+    try:
+        assert receive(link, bytes(ffi.buffer(record))) is not None
+        setattr(record, field, value)
+        assert receive(link, bytes(ffi.buffer(record))) is None
+    finally:
+        link.close()
+
+
+def receive(link: Link, data: bytes) -> object:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(data)
+        return link.receive(ours, 4711)
+
+
+def test_who_links_and_ends_strangely_is_told_all_the_same() -> None:
+    assert name_signal(35) == "signal 35"
+    assert find_number("²") is None, "as RANK may be"

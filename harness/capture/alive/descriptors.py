@@ -111,7 +111,8 @@ def name_state(pid: int, proc: Path) -> str:
         head, _, rest = (proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")
     except OSError:
         return f"{pid} (gone)"
-    return f"{pid} ({head.partition('(')[2]}, {_STATES.get(rest.split()[0], rest.split()[0])})"
+    state = rest.split(maxsplit=1)[0] if rest.split() else "gone"
+    return f"{pid} ({head.partition('(')[2]}, {_STATES.get(state, state)})"
 
 
 def find_holders(links: Iterable[str], proc: Path) -> dict[str, Holders]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 # Name, number on x86_64, number on aarch64, how many arguments. Linux arch/x86/entry/syscalls/syscall_64.tbl and
 # include/uapi/asm-generic/unistd.h; only those in which threads are found waiting.
 _TABLE = """
@@ -29,4 +31,6 @@ def _parse_table() -> dict[str, dict[int, tuple[str, int]]]:
     return names
 
 
+# What /proc/PID/task/TID/syscall can say: the number, six arguments, stack and code pointer.
+LINE = re.compile(r"running|-1(?: 0x[0-9a-f]{1,16}){2}|[0-9]{1,10}(?: 0x[0-9a-f]{1,16}){8}")
 CALLS = _parse_table()  # by machine and number: name, how many arguments

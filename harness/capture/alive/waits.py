@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.capture.alive.descriptors import Direction, describe_all, name_process, name_state, read_fdinfo
-from harness.capture.alive.syscalls import CALLS
+from harness.capture.alive.syscalls import CALLS, LINE
 from harness.capture.files.images import read_maps
+from harness.errors import Unreadable
 from harness.evidence.alive import Wait
 
 _PROC = Path("/proc")
@@ -73,12 +74,12 @@ def read_wait(pid: int, tid: int, proc: Path = _PROC) -> Wait | None:
     task = proc / str(pid) / "task" / str(tid)
     wchan = _read_wchan(task)
     try:
-        words = (task / "syscall").read_text().split()
+        words = _read_line(task)
     except PermissionError:
         return Wait(None, wchan=wchan)
     except (OSError, ValueError):
         return Wait(None, wchan=wchan) if wchan else None
-    if not words or words[0] == "running":
+    if words[0] == "running":
         return None
     if words[0] == "-1":
         return Wait(None, target="in no system call: stopped, or waiting for memory", wchan=wchan)
@@ -88,17 +89,25 @@ def read_wait(pid: int, tid: int, proc: Path = _PROC) -> Wait | None:
 def read_call(pid: int, tid: int, proc: Path = _PROC) -> tuple[str, tuple[int, ...]] | None:
     """The system call a thread sleeps in, and its arguments. Null: on CPU, gone, not known, or not to be seen."""
     try:
-        words = (proc / str(pid) / "task" / str(tid) / "syscall").read_text().split()
+        words = _read_line(proc / str(pid) / "task" / str(tid))
     except (OSError, ValueError):
         return None
-    known = CALLS.get(os.uname().machine, {}).get(int(words[0])) if words and words[0].isdigit() else None
+    known = CALLS.get(os.uname().machine, {}).get(int(words[0])) if words[0].isdigit() else None
     return (known[0], tuple(int(word, 16) for word in words[1:7])) if known else None
+
+
+def _read_line(task: Path) -> list[str]:
+    """Unreadable: it is no such line, or not whole."""
+    text = (task / "syscall").read_text().strip()
+    if not LINE.fullmatch(text):
+        raise Unreadable(f"no system call: {text[:80]!r}")
+    return text.split()
 
 
 def read_place(pid: int, tid: int, proc: Path = _PROC) -> str | None:
     """Where a sleeping thread stands: its stack and code pointer. Null: on CPU, gone, or not to be seen."""
     try:
-        words = (proc / str(pid) / "task" / str(tid) / "syscall").read_text().split()
+        words = _read_line(proc / str(pid) / "task" / str(tid))
     except (OSError, ValueError):
         return None
     return " ".join(words[-2:]) if len(words) > 2 else None
@@ -106,7 +115,7 @@ def read_place(pid: int, tid: int, proc: Path = _PROC) -> str | None:
 
 def _read_wchan(task: Path) -> str | None:
     try:
-        name = (task / "wchan").read_text().strip().partition(".")[0]  # without the compiler's mark
+        name = (task / "wchan").read_text(errors="replace").strip().partition(".")[0]  # without the compiler's mark
     except OSError:
         return None
     return None if name in ("", "0") else name
