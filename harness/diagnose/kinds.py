@@ -37,7 +37,8 @@ from harness.diagnose.reading import Reading
 from harness.diagnose.verdict import Ground, Remedy, Status
 from harness.diagnose.words import cut_words
 
-_RUST_REFUSED = re.compile(r"alloc::alloc::handle_alloc_error|std::alloc::(?:rust_oom|default_alloc_error_hook)")
+# As a person writes it, and as it stands in the file.
+_RUST_REFUSED = re.compile(r"(?:alloc::alloc::|_RNvNtCs\w+_5alloc5alloc18)handle_alloc_error")
 _FATAL = re.compile(r"_?Py_Fatal\w*|fatal_error\w*")
 
 
