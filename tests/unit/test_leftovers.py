@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,13 @@ def gone() -> str:
     return f"{process.pid}-{start or 7}"
 
 
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A socket's path has 107 bytes, of which pytest's own folders take most."""
+    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as folder:
+        yield Path(folder)
+
+
 def make(folder: Path, name: str, *, listens: bool = False) -> tuple[Path, socket.socket]:
     directory = folder / name
     directory.mkdir(mode=0o700)
@@ -36,38 +45,38 @@ def make(folder: Path, name: str, *, listens: bool = False) -> tuple[Path, socke
     return directory, end
 
 
-def test_of_one_that_is_gone(tmp_path: Path, gone: str) -> None:
-    directory, _ = make(tmp_path, f"harness-{gone}-0123abcd")
+def test_of_one_that_is_gone(place: Path, gone: str) -> None:
+    directory, _ = make(place, f"harness-{gone}-0123abcd")
     (directory / "libharness.so").symlink_to("/usr/lib/libharness.so")
     os.utime(directory, LONG_AGO)
-    reused, _ = make(tmp_path, f"harness-{os.getpid()}-1-0123abcd")
-    remove_leftovers(tmp_path)
+    reused, _ = make(place, f"harness-{os.getpid()}-1-0123abcd")
+    remove_leftovers(place)
     assert not directory.exists() and not reused.exists()
 
 
-def test_of_one_that_lives_or_is_heard_or_is_young(tmp_path: Path, gone: str) -> None:
-    living, _ = make(tmp_path, f"harness-{os.getpid()}-{read_start(os.getpid())}-0123abcd")
-    heard, end = make(tmp_path, f"harness-{gone}-0123abcd", listens=True)
-    young = tmp_path / f"harness-{gone}-4567abcd"
+def test_of_one_that_lives_or_is_heard_or_is_young(place: Path, gone: str) -> None:
+    living, _ = make(place, f"harness-{os.getpid()}-{read_start(os.getpid())}-0123abcd")
+    heard, end = make(place, f"harness-{gone}-0123abcd", listens=True)
+    young = place / f"harness-{gone}-4567abcd"
     young.mkdir(mode=0o700)
     with end:
-        remove_leftovers(tmp_path)
+        remove_leftovers(place)
     assert living.exists() and heard.exists() and young.exists()
 
 
-def test_what_is_not_ours_for_certain_stays(tmp_path: Path, gone: str) -> None:
-    (tmp_path / "kept").mkdir()
-    make(tmp_path, f"harness-{gone}-0000000a")[0].chmod(0o755)
-    full, _ = make(tmp_path, f"harness-{gone}-0000000b")
+def test_what_is_not_ours_for_certain_stays(place: Path, gone: str) -> None:
+    (place / "kept").mkdir()
+    make(place, f"harness-{gone}-0000000a")[0].chmod(0o755)
+    full, _ = make(place, f"harness-{gone}-0000000b")
     (full / "train.py").touch()
     os.utime(full, LONG_AGO)
-    (tmp_path / f"harness-{gone}-0000000c").symlink_to(make(tmp_path / "kept", f"harness-{gone}-0000000d")[0])
-    (tmp_path / f"harness-{gone}-0000000e").touch(mode=0o700)
-    make(tmp_path, f"harness-cases-{gone}-0000000f")
-    make(tmp_path, f"harness-{gone}-xyz")
+    (place / f"harness-{gone}-0000000c").symlink_to(make(place / "kept", f"harness-{gone}-0000000d")[0])
+    (place / f"harness-{gone}-0000000e").touch(mode=0o700)
+    make(place, f"harness-cases-{gone}-0000000f")
+    make(place, f"harness-{gone}-xyz")
     if os.getuid() == 0:
-        os.chown(make(tmp_path, f"harness-{gone}-00000010")[0], 65534, 65534)
-    before = sorted(path for path in tmp_path.rglob("*"))
-    remove_leftovers(tmp_path)
-    assert sorted(path for path in tmp_path.rglob("*")) == before
-    remove_leftovers(tmp_path / "absent")
+        os.chown(make(place, f"harness-{gone}-00000010")[0], 65534, 65534)
+    before = sorted(path for path in place.rglob("*"))
+    remove_leftovers(place)
+    assert sorted(path for path in place.rglob("*")) == before
+    remove_leftovers(place / "absent")
