@@ -20,6 +20,7 @@ STRUCTS = (
     "harness_process",
     "harness_channel",
     "harness_bounds",
+    "harness_way",
     "harness_crash",
     "harness_leave",
     "harness_ending",

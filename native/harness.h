@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #define HARNESS_API __attribute__((visibility("default")))
-#define HARNESS_ABI 7
+#define HARNESS_ABI 8
 
 /* One signal as it arrived at the supervisor. */
 struct harness_signal {
@@ -62,6 +62,18 @@ struct harness_channel {
 struct harness_bounds {
     uint64_t head_bytes;
     uint64_t tail_bytes;
+};
+
+/* Which way a channel goes. Who carries it has the write end of its lifeline, and so has the supervisor; the holder has
+ * the read end. -1: there is none. */
+struct harness_way {
+    const char *name;
+    struct harness_channel *channel;
+    struct harness_bounds bounds;
+    int32_t source;
+    int32_t sink;
+    int32_t lifeline;
+    int32_t close_when_unread;
 };
 
 #define HARNESS_X86_64 1
@@ -200,11 +212,10 @@ HARNESS_API void harness_link_renew(void);
 HARNESS_API int32_t harness_watch_begin(const char *path);
 HARNESS_API void harness_watch_end(void);
 
-/* Copies source to sink (-1: nowhere) and, within bounds, to files called name.* in case_dir; never returns.
- */
-HARNESS_API void harness_relay(int32_t source, int32_t sink, int32_t case_dir, const char *name,
-                               const struct harness_bounds *bounds, int32_t close_when_unread,
-                               struct harness_channel *channel);
+/* Copies source to sink (-1: nowhere) and, within bounds, to files called name.* in case_dir; never returns. */
+HARNESS_API void harness_relay(const struct harness_way *way, int32_t case_dir);
+/* Holds the ways open, and carries each that nobody else is left to carry; returns never. */
+HARNESS_API void harness_hold(const struct harness_way *ways, int32_t count, int32_t case_dir);
 
 /* What an image defines. LLVM's and Intel's OpenMP have both of the first two, GNU's has the second only. */
 #define HARNESS_DEFINES_KMPC 1

@@ -1,6 +1,6 @@
 /* The relay: carries one output channel of the command to where it was going, and keeps a bounded copy.
  *
- * One forked process per channel, in a session of its own, so that neither Ctrl-C nor a closing terminal nor
+ * One forked process per channel, the relay, in a session of its own, so that neither Ctrl-C nor a closing terminal nor
  * the death of the supervisor ends it; it runs C only and ends when the last writer has closed the channel. A
  * slow reader of stdout therefore never delays stderr.
  *
@@ -13,8 +13,17 @@
  * first of which gives the offset of the file's first byte. Running out of disk stops the copy, never the
  * delivery.
  *
- * Limits: a relay killed between read and delivery loses that chunk (64 KiB at most); the supervisor starts
- * another on the same channel. Nothing is ever set on the sink: its open file is shared with strangers.
+ * Killed, each is replaced by whoever is left: a relay by the supervisor, and when that is gone too, by the holder.
+ * This is one more process, which holds the read ends, so that a command that writes in between waits and is not ended
+ * by SIGPIPE, and sleeps on the lifelines: pipes whose write ends the supervisor and the relay of a channel have, so
+ * that one that breaks says that both are gone, in whatever order. The holder's own relays have lifelines of their own.
+ * A killed holder is replaced by the supervisor. A relay that comes to the end of its channel says so on the lifeline,
+ * and the holder lets go: else a command whose reader has gone would wait for ever. None of them is called harness, by
+ * name or by command line: who ends harness by its name (pkill) means the supervisor.
+ *
+ * Limits: a relay killed between read and delivery loses that chunk (64 KiB at most); supervisor, relays and holder
+ * killed within a millisecond take the read ends with them. Nothing is ever set on the sink: its open file is shared
+ * with strangers.
  */
 #include "harness.h"
 
@@ -30,6 +39,9 @@
 #ifdef __linux__
 #include <sys/prctl.h>
 #endif
+
+#define RELAY "output-relay"
+#define HOLDER "output-holder"
 
 enum { CHUNK_BYTES = 64 * 1024, MARKS_PER_FILE = 20000 };
 static const uint64_t MARK_INTERVAL_NS = 50 * 1000 * 1000;
@@ -152,17 +164,27 @@ static int keep(struct copy *copy, const char *data, size_t length, uint64_t tim
     return 0;
 }
 
-static void become_relay(int source, int sink, int case_dir) {
+static void become(const char *name) {
     for (int signo = 1; signo < NSIG; signo++)
         signal(signo, SIG_IGN); /* what is sent; a fault of our own ends us all the same */
-    signal(SIGCHLD, SIG_DFL);
     setsid();
 #ifdef __linux__
-    prctl(PR_SET_NAME, "harness-relay");
+    prctl(PR_SET_NAME, name);
 #endif
+    (void)name;
+}
+
+static int is_needed(int fd, const struct harness_way *ways, int32_t count, int case_dir) {
+    for (int32_t i = 0; i < count; i++)
+        if (fd == ways[i].source || fd == ways[i].sink || fd == ways[i].lifeline)
+            return 1;
+    return fd == case_dir;
+}
+
+static void close_others(const struct harness_way *ways, int32_t count, int case_dir) {
     long highest = sysconf(_SC_OPEN_MAX);
     for (int fd = 0; fd < (highest < 4096 ? highest : 4096); fd++)
-        if (fd != source && fd != sink && fd != case_dir)
+        if (!is_needed(fd, ways, count, case_dir))
             close(fd);
 }
 
@@ -176,34 +198,97 @@ static ssize_t read_chunk(int source, char *chunk) {
     }
 }
 
-void harness_relay(int32_t source, int32_t sink, int32_t case_dir, const char *name,
-                   const struct harness_bounds *bounds, int32_t close_when_unread, struct harness_channel *channel) {
+static void carry(const struct harness_way *way, int case_dir) {
     static char chunk[CHUNK_BYTES];
-    struct copy copy = {.directory = case_dir, .name = name, .bounds = *bounds, .text = -1, .times = -1};
-    become_relay(source, sink, case_dir);
+    struct harness_channel *channel = way->channel;
+    struct copy copy = {.directory = case_dir, .name = way->name, .bounds = way->bounds, .text = -1, .times = -1};
     copy.offset = channel->bytes_in; /* not 0 when this relay replaces a killed one */
-    copy.in_tail = copy.offset >= bounds->head_bytes;
-    channel->case_errno = open_copy(&copy);
+    copy.in_tail = copy.offset >= way->bounds.head_bytes;
+    if (channel->case_errno == 0)
+        channel->case_errno = open_copy(&copy);
     for (;;) {
-        wait_for(source, POLLIN);
+        wait_for(way->source, POLLIN);
         __atomic_store_n(&channel->busy, 1, __ATOMIC_SEQ_CST);
-        ssize_t got = read_chunk(source, chunk);
+        ssize_t got = read_chunk(way->source, chunk);
         if (got <= 0)
             break;
         uint64_t time_ns = now_ns();
         channel->bytes_in += (uint64_t)got;
         channel->last_ns = time_ns;
-        int failed = sink == -1 ? 0 : write_all(sink, chunk, (size_t)got);
+        int failed = way->sink == -1 ? 0 : write_all(way->sink, chunk, (size_t)got);
         if (failed)
             channel->sink_errno = failed;
         else
             channel->bytes_out += (uint64_t)got;
         if (channel->case_errno == 0)
             channel->case_errno = keep(&copy, chunk, (size_t)got, time_ns);
-        if (failed == EPIPE && close_when_unread)
+        if (failed == EPIPE && way->close_when_unread)
             break;
         __atomic_store_n(&channel->busy, 0, __ATOMIC_SEQ_CST);
     }
     __atomic_store_n(&channel->ended, 1, __ATOMIC_SEQ_CST);
+    ssize_t told = write(way->lifeline, "", 1); /* -1, where there is no holder */
+    (void)told;
+}
+
+void harness_relay(const struct harness_way *way, int32_t case_dir) {
+    become(RELAY);
+    signal(SIGCHLD, SIG_DFL);
+    close_others(way, 1, case_dir);
+    carry(way, case_dir);
+    _exit(0);
+}
+
+/* By a relay of the holder's own, or by itself where there can be none. Gives the new lifeline; -1: it is over. */
+static int carry_on(struct harness_way way, int case_dir) {
+    int line[2] = {-1, -1};
+    __atomic_store_n(&way.channel->busy, 0, __ATOMIC_SEQ_CST);
+    pid_t pid = pipe(line) == -1 ? -1 : fork();
+    if (pid == 0) {
+        way.lifeline = line[1];
+        harness_relay(&way, case_dir);
+    }
+    close(line[1]);
+    if (pid == -1) {
+        close(line[0]);
+        way.lifeline = line[0] = -1;
+        carry(&way, case_dir);
+    }
+    return line[0];
+}
+
+/* A byte: the channel has ended. The end of the file: whoever carried it was killed, and so was the supervisor. */
+static int has_ended(const struct pollfd *line, const struct harness_channel *channel) {
+    char byte;
+    ssize_t got;
+    while ((got = read(line->fd, &byte, 1)) == -1 && errno == EINTR)
+        ;
+    return got == 1 || __atomic_load_n(&channel->ended, __ATOMIC_SEQ_CST);
+}
+
+void harness_hold(const struct harness_way *ways, int32_t count, int32_t case_dir) {
+    enum { MOST = 3 };
+    struct pollfd lines[MOST];
+    int32_t left = count < MOST ? count : MOST, open = left;
+    become(HOLDER); /* its children, whose end the lifelines tell, are collected by the kernel */
+    close_others(ways, count, case_dir);
+    for (int32_t i = 0; i < left; i++)
+        lines[i] = (struct pollfd){.fd = ways[i].lifeline, .events = POLLIN};
+    while (open > 0) {
+        if (poll(lines, (nfds_t)left, -1) == -1)
+            continue;
+        for (int32_t i = 0; i < left; i++) {
+            if (lines[i].fd == -1 || lines[i].revents == 0)
+                continue;
+            int ended = has_ended(&lines[i], ways[i].channel);
+            close(lines[i].fd);
+            lines[i].fd = ended ? -1 : carry_on(ways[i], case_dir);
+            if (lines[i].fd == -1) {
+                close(ways[i].source);
+                close(ways[i].sink);
+                open--;
+            }
+        }
+    }
     _exit(0);
 }

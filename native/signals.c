@@ -239,6 +239,8 @@ int32_t harness_size(const char *struct_name) {
         return sizeof(struct harness_kill);
     if (strcmp(struct_name, "harness_channel") == 0)
         return sizeof(struct harness_channel);
+    if (strcmp(struct_name, "harness_way") == 0)
+        return sizeof(struct harness_way);
     if (strcmp(struct_name, "harness_bounds") == 0)
         return sizeof(struct harness_bounds);
     if (strcmp(struct_name, "harness_image") == 0)

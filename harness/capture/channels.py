@@ -16,9 +16,12 @@ import signal
 import struct
 import termios
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from harness import native
+from harness.capture.standin import call_yourself
 
 HEAD_BYTES = 1024**2
 TAIL_BYTES = 1024**2
@@ -70,6 +73,7 @@ class Channel:
         self.sink = sink
         self.kind = "nowhere" if sink is None else "terminal" if os.isatty(sink) else "pipe"
         self.relay_pid = 0
+        self.lifeline = self.lifeline_end = -1
         self._case_errno: int | None = None
         self._shared = mmap.mmap(-1, mmap.PAGESIZE)
         ffi, _ = native.load()
@@ -111,22 +115,22 @@ class Channel:
 
     def start_relay(self, case: Path) -> None:
         """Forks, runs C from there on. The first relay is forked before the command so that no byte waits for it."""
-        ffi, lib = native.load()
-        bounds = ffi.new("struct harness_bounds *", (HEAD_BYTES, TAIL_BYTES))
-        name = ffi.new("char[]", self.name.encode())
+        self.relay_pid = _fork_c(case, lambda lib, case_fd: lib.harness_relay(self.way(self.lifeline), case_fd))
+
+    def way(self, lifeline: int) -> Any:
+        """As native/harness.h has it, with one of the ends of the lifeline."""
+        ffi, _ = native.load()
+        self._name = ffi.new("char[]", self.name.encode())  # must live as long as what points to it
         sink = -1 if self.sink is None else self.sink
-        case_fd = _open_directory(case)
-        try:
-            self.relay_pid = os.fork()
-            if self.relay_pid == 0:
-                lib.harness_relay(self.source, sink, case_fd, name, bounds, 1 in self.child_fds, self.state)
-        finally:
-            if case_fd != -1:
-                os.close(case_fd)
+        bounds = (HEAD_BYTES, TAIL_BYTES)
+        way = (self._name, self.state, bounds, self.source, sink, lifeline, 1 in self.child_fds)
+        return ffi.new("struct harness_way *", way)
 
     def begin(self, case: Path) -> None:
         """Before the command is started."""
         if self.source != -1:
+            with contextlib.suppress(OSError):
+                self.lifeline_end, self.lifeline = os.pipe()
             try:
                 self.start_relay(case)
             except OSError as error:
@@ -154,6 +158,9 @@ class Channel:
         if self.relay_pid:
             os.waitpid(self.relay_pid, 0)
         self.close_source()
+        for end in (self.lifeline, self.lifeline_end):
+            if end != -1:
+                os.close(end)
 
     @property
     def unread(self) -> bool:
@@ -179,6 +186,52 @@ class Channel:
             return True
         waiting = struct.unpack("i", fcntl.ioctl(self.source, termios.FIONREAD, bytes(4)))[0]
         return waiting == 0 and not self.state.busy
+
+
+class Holder:
+    """Who carries the output when the supervisor and the relays are gone (native/relay.c). `pid` 0: there is none."""
+
+    def __init__(self, channels: list[Channel], case: Path) -> None:
+        self._channels, self._case = channels, case
+        self.pid = 0
+        self.start()
+
+    def start(self) -> None:
+        self.pid = 0
+        held = [channel for channel in self._channels if channel.lifeline_end != -1 and not channel.state.ended]
+        if held:
+            with contextlib.suppress(OSError):  # the output comes without it too
+                self.pid = _fork_c(self._case, lambda lib, case_fd: _hold(lib, held, case_fd))
+
+    def abandon(self) -> None:
+        """Nothing was started."""
+        if self.pid:
+            os.waitpid(self.pid, 0)
+
+
+def _hold(lib: Any, channels: list[Channel], case_fd: int) -> None:
+    ffi, _ = native.load()
+    ways = [channel.way(channel.lifeline_end) for channel in channels]
+    lib.harness_hold(ffi.new("struct harness_way[]", [way[0] for way in ways]), len(ways), case_fd)
+
+
+def _fork_c(case: Path, work: Callable[[Any, int], None]) -> int:
+    """A process of ours that is not called harness, so that who ends that by its name does not mean it."""
+    _, lib = native.load()
+    case_fd = _open_directory(case)
+    try:
+        pid = os.fork()
+        if pid == 0:
+            with contextlib.suppress(OSError):
+                call_yourself(["output"])
+            try:
+                work(lib, case_fd)
+            finally:
+                os._exit(1)
+    finally:
+        if case_fd != -1:
+            os.close(case_fd)
+    return pid
 
 
 def _open_directory(case: Path) -> int:

@@ -92,13 +92,13 @@ class StandIn:
 def _stand_in(words: list[str], asked: int, tells: int) -> NoReturn:
     try:
         _, lib = native.load()
-        _call_yourself([NAME, *words])
+        call_yourself([NAME, *words])
         lib.harness_stand_in(asked, tells)
     finally:
         os._exit(1)
 
 
-def _call_yourself(words: list[str]) -> None:
+def call_yourself(words: list[str]) -> None:
     """Writes over the command line that the process was started with; the command's own is its end, so there is room.
 
     Must not have the word harness: who ends harness by its name does not mean the command's stand-in.

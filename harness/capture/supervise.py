@@ -24,7 +24,7 @@ from harness.capture.alive.looker import Look, Looker
 from harness.capture.alive.quitting import ignores_quit, pass_quit_on
 from harness.capture.alive.standstill import Standstill
 from harness.capture.arrivals import Arrivals, Arrived, Record, send
-from harness.capture.channels import Channel, say
+from harness.capture.channels import Channel, Holder, say
 from harness.capture.glimpse import Glimpses
 from harness.capture.killers import Killers
 from harness.capture.link import FULL_LOOKS, HELD_DEADLINE_S, Link, is_ending, is_leave
@@ -129,6 +129,7 @@ class Supervisor:
         arrivals: Arrivals,
         processes_fd: int | None,
         link: Link | None,
+        holder: Holder,
     ) -> None:
         self.refusals = Refusals()
         self.channels = channels
@@ -137,7 +138,8 @@ class Supervisor:
         self.endings: list[Any] = []
         self._rank_failed = False
         self.lost_relays: list[tuple[Channel, int]] = []
-        self.tree = Tree(started_ns, not_ours={channel.relay_pid for channel in channels})
+        self._holder = holder
+        self.tree = Tree(started_ns, not_ours={holder.pid, *(channel.relay_pid for channel in channels)})
         self.main = self.tree.add(pid, os.getpid())
         self.sampler = Sampler(started_ns, self.tree.not_ours)
         self.glimpses = Glimpses(self.tree)
@@ -509,6 +511,10 @@ class Supervisor:
                 continue
             if pid == self._arrivals.stand_in.pid:
                 self._arrivals.stand_in.end()
+                continue
+            if pid == self._holder.pid:
+                self._holder.start()
+                self.tree.not_ours.add(self._holder.pid)
                 continue
             relay = next((channel for channel in self.channels if channel.relay_pid == pid), None)
             if relay:

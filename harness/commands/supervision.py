@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from harness import native
 from harness.capture.arrivals import Arrivals, Given
-from harness.capture.channels import Channel, open_channels, say, settle
+from harness.capture.channels import Channel, Holder, open_channels, say, settle
 from harness.capture.cores.limits import CoreLimit, Wish
 from harness.capture.injection import link_variables, why_not
 from harness.capture.killers import kernel_tells
@@ -115,10 +115,12 @@ def supervise(
     """
     arrivals: Arrivals | None = None
     channels: list[Channel] = []
+    holder: Holder | None = None
     try:
         channels = open_channels(job.closed)
         for channel in channels:
             channel.begin(job.case)
+        holder = Holder(channels, job.case)
         arrivals, processes_fd = Arrivals(job.argv), open_processes()
         limit = CoreLimit(job.core)
         link, variables, no_link = _open_link(job, limit)
@@ -132,6 +134,8 @@ def supervise(
     except BaseException as error:
         for channel in channels:
             channel.abandon()
+        if holder is not None:
+            holder.abandon()
         if arrivals is not None:
             arrivals.close()
             if signal.SIGCHLD in arrivals.given.ignored:
@@ -145,7 +149,7 @@ def supervise(
     supervisor: Supervisor | None = None
     tell(None)
     try:
-        supervisor = Supervisor(pid, channels, job.case, job.started_ns, arrivals, processes_fd, link)
+        supervisor = Supervisor(pid, channels, job.case, job.started_ns, arrivals, processes_fd, link, holder)
         prepare(supervisor)
         status = supervisor.follow()
     except BaseException:

@@ -181,7 +181,7 @@ def measure_footprint(plan: Plan) -> Iterator[Row | Note]:
 def _footprint_rows(
     mood: str, supervisor: int, plan: Plan, peer: tuple[float, float], peer_name: str
 ) -> Iterator[Row | Note]:
-    relays = children(supervisor, "harness-relay")
+    relays = children(supervisor, "output-relay")
     require(bool(relays), "no relay found below the supervisor")
     time.sleep(plan.settle_s)
     everyone = [supervisor, *relays]

@@ -64,7 +64,7 @@ def relays_of(pid: int) -> list[int]:
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
             name, _, rest = (entry / "stat").read_text(errors="replace").rpartition(")")
-            if name.endswith("(harness-relay") and int(rest.split()[1]) == pid:
+            if name.endswith("(output-relay") and int(rest.split()[1]) == pid:
                 found.append(int(entry.name))
     return found
 

@@ -21,7 +21,8 @@ int main(int count, char **words) {
     uint64_t total = 0;
     if (fork() == 0) {
         close(ends[1]);
-        harness_relay(ends[0], 1, directory, "stdout", &bounds, 1, channel);
+        struct harness_way way = {"stdout", channel, bounds, ends[0], 1, -1, 1};
+        harness_relay(&way, directory);
     }
     close(ends[0]);
     for (ssize_t got; (got = read(0, chunk, sizeof chunk)) > 0; total += (uint64_t)got)

@@ -72,7 +72,7 @@ def is_harness(pid: int) -> bool:
     """A command, a supervisor or a relay of ours: it is nobody's job, and what it reads and writes no progress."""
     named = names_harness(read_argv(pid))
     with contextlib.suppress(OSError):
-        return named or read_stat(pid).name in ("harness-relay", "signals-of")
+        return named or read_stat(pid).name in ("output-relay", "output-holder", "signals-of")
     return named
 
 
