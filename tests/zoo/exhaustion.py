@@ -101,15 +101,16 @@ def main() -> int:
         folder = Path(made)
         patient = build(folder)
         calls = list_calls(patient, folder)
-        print(
-            ", ".join(
-                f"{n} calls in {phase}" for phase, n in collections.Counter(c.split(":")[0] for c in calls).items()
-            )
-        )
-        with ThreadPoolExecutor(2) as pool:
-            numbered = list(enumerate(calls))
-            wrong = [w for w in pool.map(lambda one: find_wrong(patient, folder / str(one[0]), one[1]), numbered) if w]
-    print("\n".join(wrong) or "all of them right")
+        phases = collections.Counter(call.partition(":")[0] for call in calls)
+        print(", ".join(f"{count} calls in {phase}" for phase, count in phases.items()), flush=True)
+        with ThreadPoolExecutor(3) as pool:
+            cells = pool.map(lambda one: find_wrong(patient, folder / str(one[0]), one[1]), enumerate(calls))
+            wrong = 0
+            for cell in cells:
+                if cell is not None:
+                    wrong += 1
+                    print(cell, flush=True)
+    print(f"{len(calls)} cells, {wrong} wrong")
     return bool(wrong)
 
 

@@ -5,7 +5,7 @@
  * all of which fail from then on, or one KEY (below), of which the first call fails. With HARNESS_NOTES, a file, nothing
  * fails: each key of the phases crash and report is written there once, with the phase before it.
  *
- * A key is a call and what it was about: FUNCTION PATH, with # for each number. Only the process that this was loaded into
+ * A key is a call and what it was about: FUNCTION PATH, with # for each number, hexadecimal or not. Only the process that this was loaded into
  * is refused anything: not the tools, the relays, nor the command, which does not even have this library.
  *
  * Every wrapper passes six words on, whatever the function takes; a floating point argument would not survive.
@@ -93,9 +93,11 @@ static void describe(char *key, const char *name, const char *listed, long first
     if (at != NULL && (strstr(at, "/__pycache__") || strstr(at, ".py") || strstr(at, "/lib-dynload") ||
                        strstr(at, "-packages/")))
         at = "what is imported";
+    if (at != NULL && strstr(at, "/dpkg/info/"))
+        at = "what is installed";
     size_t used = (size_t)snprintf(key, LONGEST_KEY, "%s ", name);
     for (; at != NULL && *at && used < LONGEST_KEY - 2; at++) {
-        int digit = *at >= '0' && *at <= '9';
+        int digit = (*at >= '0' && *at <= '9') || (key[used - 1] == '#' && *at >= 'a' && *at <= 'f');
         if (!digit || key[used - 1] != '#')
             key[used++] = digit ? '#' : *at;
     }
