@@ -175,8 +175,9 @@ def test_full_disk_costs_the_case_never_the_output(harness, script, tiny_disk, s
     supervised = harness(*job)
     assert supervised.status == status
     assert supervised.stdout == b"".join(b"%07d\n" % i * 8192 for i in range(100))
-    said = [line for line in supervised.stderr.splitlines() if b"could not be kept" in line]
+    said = [line for line in supervised.stderr.splitlines() if b"The case could not be kept" in line]
     assert len(said) == 1 and b"No space left" in said[0]
+    assert (b"stdout could not be kept to the end" in supervised.stderr) == bool(status)
     assert any("No space left" in gap["why"] for gap in supervised.verdict["gaps"])
     assert not list(tiny_disk.glob("cases/*/*.part"))
 
