@@ -7,6 +7,7 @@ one (/proc/PID/task/TID/schedstat, ns) it was held by a tracer. Sampling its sta
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -125,6 +126,36 @@ def _read_schedule(pid: int) -> tuple[int, int, int]:
     return time.monotonic_ns(), int(ran_ns), int(queued_ns)
 
 
+def measure_scale(plan: Plan) -> Iterator[Row | Note]:
+    """The same look at more and more threads, and at a launcher with its ranks."""
+    few, *more = [_look_at_many(targets.SPIN_AMONG, count, plan) for count in plan.looked_at]
+    for count, many in zip(plan.looked_at[1:], more, strict=True):
+        yield from _compare(f"look, {count} threads", f"{plan.looked_at[0]}", many, few)
+    yield from _compare(
+        f"look, {plan.ranks} ranks", f"{plan.looked_at[0]} threads", _look_at_many(targets.RANKS, plan.ranks, plan), few
+    )
+
+
+def _compare(what: str, peer: str, many: list[list[float]], few: list[list[float]]) -> Iterator[Row]:
+    for name, ours, theirs in zip(("wall", "CPU"), many, few, strict=True):
+        yield timing_row(f"{what}, {name} / {peer}", ours, theirs)
+
+
+def _look_at_many(program: str, count: int, plan: Plan) -> list[list[float]]:
+    """Wall and CPU seconds of each look, its tools included."""
+    seconds = []
+    with live([], program, str(count)) as target:
+        for _ in range(plan.stream_pairs):
+            before, begun = os.times(), time.monotonic()
+            command = [*HARNESS, "attach", "--json", "--for", "1", str(target.process.pid)]
+            done = subprocess.run(command, capture_output=True, env=environment(), check=False)
+            require(done.returncode in _ANSWERS, f"harness attach: status {done.returncode}: {done.stderr[-300:]!r}")
+            after = os.times()
+            used_s = after.children_user + after.children_system - before.children_user - before.children_system
+            seconds.append((time.monotonic() - begun, used_s))
+    return [list(column) for column in zip(*seconds, strict=True)]
+
+
 def measure_watch(plan: Plan) -> Iterator[Row | Note]:
     """At its default rate, on a target that keeps one core busy and has many threads to look at."""
     threads = max(count for count in plan.threads if count <= 40)
@@ -202,4 +233,4 @@ def _time(work: Callable[[], object]) -> float:
     return time.perf_counter() - begun
 
 
-LOOK_ROWS = {"look": measure_look, "watch": measure_watch, "merge": measure_merge}
+LOOK_ROWS = {"look": measure_look, "scale": measure_scale, "watch": measure_watch, "merge": measure_merge}

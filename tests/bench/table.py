@@ -25,10 +25,12 @@ class Plan(NamedTuple):
     amounts: tuple[int, ...] = (2_000, 8_000)  # of threads, traps, processes: does the cost of one grow?
     resident_gib: tuple[float, ...] = (0.5, 2.0, 6.0)
     threads: tuple[int, ...] = (4, 40, 400)
+    looked_at: tuple[int, ...] = (10, 100, 1000)  # threads
+    ranks: int = 64
     copies: tuple[int, ...] = (1, 2, 4)  # of a package
 
 
-QUICK = Plan(15, 2, 5, 64 * 1024**2, 2, 20_000, 0.5, 1.0, (50, 200), (0.05, 0.1), (4, 8), (1, 2))
+QUICK = Plan(15, 2, 5, 64 * 1024**2, 2, 20_000, 0.5, 1.0, (50, 200), (0.05, 0.1), (4, 8), (4, 8), 2, (1, 2))
 
 
 class Row(NamedTuple):
@@ -49,6 +51,8 @@ def met(condition: bool) -> str:
 
 
 def spread(ours: list[float], peer: list[float]) -> str:
+    if not all(peer):
+        return "-"  # the peer's figure is too small to be measured
     middle, low, high = median_ratio(ours, peer)
     return f"{middle:.3f} ({low:.3f} to {high:.3f})"
 

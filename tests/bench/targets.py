@@ -44,6 +44,9 @@ sys.stdin.read()
 sys.exit(any(kid.wait() for kid in kids))
 """
 
+# The same with interpreters: a launcher and its ranks.
+RANKS = MANY.replace('["cat"]', '[sys.executable, "-c", "import sys; sys.stdin.read()"]')
+
 # argv[1] gets the time of death, argv[2] is how many bytes to write before.
 DIE = f"""
 import os, resource, sys, time
