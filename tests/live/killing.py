@@ -115,13 +115,15 @@ def _find_ours(supervisor: int) -> Iterator[tuple[str, int]]:
         with contextlib.suppress(OSError):
             name = Path(f"/proc/{pid}/comm").read_text().strip()
             if name == "output-relay":
-                yield f"relay of fd {_sink_of(pid)}", pid
+                yield f"relay of {_channel_of(pid)}", pid
             elif name not in ("output-holder", "signals-of", "sh"):
                 yield "tool", pid
 
 
-def _sink_of(relay: int) -> int:
-    return next((fd for fd in (1, 2) if Path(f"/proc/{relay}/fd/{fd}").exists()), -1)
+def _channel_of(relay: int) -> str:
+    """By the copy that it keeps."""
+    kept = {os.readlink(entry).rpartition("/")[2] for entry in Path(f"/proc/{relay}/fd").iterdir()}  # noqa: PTH115
+    return "stdout" if "stdout.log" in kept else "stderr"
 
 
 def _check(folder: Path, killed: list[tuple[str, int]], status: int) -> str | None:
@@ -129,9 +131,9 @@ def _check(folder: Path, killed: list[tuple[str, int]], status: int) -> str | No
     if told != str(status):
         return f"the job's status is {told}, not {status}"
     whole = b"".join(b"%0*d\n" % (WIDTH - 1, number) for number in range(LINES))
-    for fd, name in ((1, "stdout"), (2, "stderr")):
+    for name in ("stdout", "stderr"):
         got = b"".join(line + b"\n" for line in (folder / name).read_bytes().splitlines() if _is_numbered(line))
-        may_lose = _LOST_BYTES if f"relay of fd {fd}" in dict(killed) else 0
+        may_lose = _LOST_BYTES if f"relay of {name}" in dict(killed) else 0
         if len(got) > len(whole) or len(got) < len(whole) - may_lose or (not may_lose and got != whole):
             return f"{name} has {len(got)} of {len(whole)} bytes"
     give_up = time.monotonic() + 5.0
