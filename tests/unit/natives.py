@@ -58,7 +58,7 @@ def build(kind: str) -> tuple[Path, Path]:
     for (name, flags), source in ((runtime, _RUNTIME), (caller, _CALLER)):
         (folder / f"{name}.c").write_text(_OFFERED + source)
         command = [sys.executable, "-m", "ziglang", "cc", "-target", target, "-shared", "-fPIC", "-O1"]
-        subprocess.run([*command, "-o", name, f"{name}.c", *flags], cwd=folder, check=True, timeout=50)
+        subprocess.run([*command, "-o", name, f"{name}.c", *flags], cwd=folder, check=True, timeout=300)
     return folder / runtime[0], folder / caller[0]
 
 

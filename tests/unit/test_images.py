@@ -85,6 +85,25 @@ def write_library(path: Path, *segments: tuple[int, int]) -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    ("ours", "its", "path"),
+    [
+        ("root", "root", "/dev/shm/batch"),
+        (".", "root", "{place}/root/dev/shm/batch"),  # that is where we find it
+        ("root", "roo", "{place}/root/dev/shm/batch"),
+    ],
+)
+def test_the_root_that_we_share_stands_before_no_path(tmp_path: Path, ours: str, its: str, path: str) -> None:
+    """Of a process below the same chroot as we are, but in another mount namespace."""
+    place = tmp_path.resolve()
+    for process, root in (("7", its), ("self", ours)):
+        (place / root).mkdir(exist_ok=True)
+        (place / process).mkdir()
+        (place / process / "root").symlink_to(place / root)
+    (place / "7/maps").write_text(f"7f0000000000-7f0000001000 rw-s 00000000 00:28 2    {place}/root/dev/shm/batch\n")
+    assert [mapping.path for mapping in read_mappings(7, place)] == [path.format(place=place)]
+
+
 def test_one_file_loaded_twice_is_two_images(tmp_path: Path) -> None:
     library = write_library(tmp_path / "libomp.so", (0, 0x1000), (0x1000, 0x800))
     text = "".join(

@@ -6,6 +6,7 @@ Reads /proc/PID/maps and, for a file mapped twice, its program headers. Who owns
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 from collections.abc import Iterator
@@ -46,7 +47,24 @@ def read_images(pid: int, proc: Path = _PROC) -> tuple[Image, ...]:
 
 
 def read_maps(pid: int, proc: Path = _PROC) -> list[Row]:
-    return parse_maps((proc / str(pid) / "maps").read_text(errors="surrogateescape"))
+    rows = parse_maps((proc / str(pid) / "maps").read_text(errors="surrogateescape"))
+    above = _find_path_above(pid, proc)
+    if not above:
+        return rows
+    return [row._replace(path=row.path[len(above) :]) if row.path.startswith(f"{above}/") else row for row in rows]
+
+
+def _find_path_above(pid: int, proc: Path) -> str:
+    """What stands before each path of a process that has our root, if that is a chroot, in another mount namespace.
+
+    The kernel tells the paths of another namespace from its topmost root, and those that we open begin at ours.
+    """
+    its = proc / str(pid) / "root"
+    try:
+        above = os.readlink(its).removesuffix("/")  # noqa: PTH115 (its bytes stay as they are)
+        return above if above and its.samefile(proc / "self/root") else ""
+    except OSError:
+        return ""
 
 
 def parse_maps(text: str) -> list[Row]:

@@ -22,11 +22,10 @@ EXPECT = {
 CONTROL = {"kind": "clean", "exit": 0}
 BUILD = "native_faults.c"
 NEEDS_ROOT = True
+NEEDS_MOUNTED_ROOT = True
 COMMAND = [
     "unshare",
     "-m",
-    "--propagation",
-    "unchanged",  # below a chroot the root is no mount whose propagation could be changed
     "sh",
     "-c",
     "mount --make-private /dev/shm && mount -t tmpfs -o size=64k tmpfs /dev/shm && exec '{python}' '{file}' {control}",
