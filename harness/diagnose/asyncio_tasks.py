@@ -9,8 +9,17 @@ from __future__ import annotations
 
 from harness.diagnose.lastwords import innermost_user_frame
 from harness.diagnose.scene import Finding, Scene, stack_of
-from harness.diagnose.task_words import main_task, tell_awaited, tell_chain, tell_task
+from harness.diagnose.task_words import (
+    awaits_object,
+    list_awaited,
+    main_task,
+    sleeps,
+    tell_awaited,
+    tell_chain,
+    tell_task,
+)
 from harness.diagnose.verdict import Frame, Ground, Remedy
+from harness.diagnose.wait_advice import sleeps_again
 from harness.diagnose.waiting import python_frames, sleeps_for_own, tell_place
 from harness.evidence.alive import LivingProcess, LivingThread
 from harness.evidence.tasks import AsyncTask, EventLoop
@@ -143,6 +152,39 @@ def _is_in_select(thread: LivingThread) -> bool:
 def _is_out_of_play(scene: Scene, thread: LivingThread) -> bool:
     """It waits without a limit for another thread of the process: an idle worker of a pool, one of OpenBLAS's."""
     return scene.stands_still(thread) and sleeps_for_own(thread)
+
+
+# Whose progress
+
+
+def credit_beside_tasks(scene: Scene, process: LivingProcess, thread: LivingThread) -> bool | None:
+    """Whether what a loop's thread moves is its main task's, the one that the loop runs until it is done. Others may
+    work for it: null where they only sleep now and then, and nothing is left that could set the future it awaits."""
+    loop, own = _only_loop(process)
+    tasks = {task.address: task for task in _tasks(process)}
+    main = next((task for task in tasks.values() if task.main), None)
+    if loop is None or own is not thread or main is None:
+        return True
+    line = list_awaited(main, tasks)
+    limited = any(_has_limit(task) for task in line)
+    if len(line) == len(tasks) and all(task.count == 1 and len(task.tasks) < 2 for task in line):
+        return not loop.timed or limited or any(map(sleeps, line))
+    stuck = any(_awaits_plain_future(task, tasks) for task in line) and not limited
+    return None if stuck and _nobody_sets(scene, process, loop, thread) else False
+
+
+def _awaits_plain_future(task: AsyncTask, tasks: dict[str, AsyncTask]) -> bool:
+    """None that another task sets by way of an Event or a Queue, as far as can be told."""
+    known = any(address in tasks for address in task.tasks)
+    future = task.state == "waiting" and task.awaits == "Future" and not sleeps(task)
+    return future and not known and not awaits_object(task)
+
+
+def _nobody_sets(scene: Scene, process: LivingProcess, loop: EventLoop, thread: LivingThread) -> bool:
+    """No socket could, no other thread that moves, and no child."""
+    others = [other for other in process.threads if other is not thread]
+    moving = any(other.moved or sleeps_again(other) or not scene.stands_still(other) for other in others)
+    return loop.watched is not None and len(loop.watched) == 1 and not moving and not process.children
 
 
 # A loop that does not get to run

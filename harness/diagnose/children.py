@@ -39,6 +39,7 @@ WORKER_LOOP = re.compile(
     r"/multiprocessing/pool\.py:worker$|/_utils/worker\.py:_worker_loop$|/concurrent/futures/process\.py:_process_worker$"
 )
 _WORKER_PLUMBING = re.compile(r"/multiprocessing/|/(?:selectors|threading|queue)\.py$")
+_PIPE_NAME = re.compile(r"pipe:\[\d+\]")
 HELPER = re.compile(r"multiprocessing\.(?:resource_tracker|forkserver|semaphore_tracker)")
 
 
@@ -103,6 +104,17 @@ def awaits_end(thread: LivingThread) -> bool:
     call = thread.wait.syscall if thread.wait else None
     files = (frame.file for frame in _frames_above_user(thread))
     return any(_END_FILES.search(file) for file in files) or _END_CALLS.fullmatch(call or "") is not None
+
+
+def is_awaited(link: Link, child: LivingProcess) -> bool:
+    """Whether it is shown to be the one: at its end, at its output, or at work on a task. Whoever else has the writing
+    end of a pipe may only have inherited it."""
+    if link.for_result:
+        main = main_thread(child)
+        frames = python_frames(main) if main else ()
+        return len(link.at_work) == 1 and any(WORKER_LOOP.search(f"{one.file}:{one.function}") for one in frames)
+    pipe = _PIPE_NAME.search((link.thread.wait and link.thread.wait.target) or "")
+    return not pipe or awaits_end(link.thread) or any(pipe[0] == output.path for output in child.outputs)
 
 
 def list_workers(scene: Scene, process: LivingProcess) -> list[LivingProcess]:

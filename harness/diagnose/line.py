@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from harness.diagnose.children import awaits_end, awaits_task, link_of, list_workers
+from harness.diagnose.asyncio_tasks import credit_beside_tasks
+from harness.diagnose.children import awaits_end, awaits_task, is_awaited, link_of, list_workers
 from harness.diagnose.scene import Scene, Step, moves
 from harness.diagnose.stuck import find_in_collective, split_ranks
-from harness.diagnose.wait_advice import is_sleeping
+from harness.diagnose.wait_advice import is_sleeping, sleeps_again
 from harness.diagnose.waiting import (
     find_holders,
     find_io,
@@ -35,9 +36,11 @@ _POOL = re.compile(r"/multiprocessing/pool\.py$")
 _LAUNCHERS = re.compile(r"/(?:xdist|execnet|gunicorn|ray|jupyter_client|jupyter_server|torch/distributed)/")
 _POLLS = re.compile(r"(?:clock_)?nanosleep|pause|rt_sig\w+")
 _READ = "bytes read"
+_TIMERS = frozenset({"SIGALRM", "SIGVTALRM", "SIGPROF"})
 # Whoever of the process has moved it, the process says it for all of them.
 _OF_ALL = ("beat", "child", "device")
 _MOST_OTHERS = 3
+_ASIDE = "beside the line of work, as it looks in a handler of a signal, or in a task that is not awaited"
 
 
 def open_scene(look: Look, pid: int | None = None) -> Scene:
@@ -88,7 +91,8 @@ def _list_awaited(scene: Scene, step: Step) -> Iterator[Step]:
         launches = not link.for_result and not _reads_socket(thread)
         for child in link.at_work:
             why = f"{'the answer' if link.for_result else 'the end or the output'} of process {child.pid}"
-            yield Step(child, main_thread(child), why, launches=launches and _is_python(child))
+            proven = is_awaited(link, child)
+            yield Step(child, main_thread(child), why, proven, launches=launches and _is_python(child))
     elif not threads and _polls(thread):
         for child in filter(_is_python, list_workers(scene, process)):
             yield Step(child, main_thread(child), f"process {child.pid}, as it looks", proven=False, launches=True)
@@ -180,10 +184,30 @@ def _credit(scene: Scene, process: LivingProcess, counter: Counter) -> bool | No
         return proven
     own = [step for step in steps if step.thread and step.thread.tid == counter.tid]
     if any(step.proven for step in own):
-        return True
+        return _credit_thread(scene, process, own[0].thread)
     if own:
         return None if any(_stands(scene, step) for step in steps if not step.proven) else False
     return _credit_unknown(scene, process, counter, steps, proven)
+
+
+def _credit_thread(scene: Scene, process: LivingProcess, thread: LivingThread | None) -> bool | None:
+    """What a thread does for others than whoever waits for it: the handlers of signals, and the tasks of a loop."""
+    if thread is None:
+        return True
+    verdicts = (_credit_beside_handlers(process, thread), credit_beside_tasks(scene, process, thread))
+    return None if None in verdicts else all(verdicts)
+
+
+def _credit_beside_handlers(process: LivingProcess, thread: LivingThread) -> bool | None:
+    """Python's run on its main thread, wherever that stands. An interval timer may call one time and again: then even
+    movement of the thread does not show who wrote."""
+    handled = process.rest.handled_signals if process.rest else ()
+    if thread.tid != process.pid or handled == ():
+        return True
+    moved = sleeps_again(thread) or thread.moved
+    if handled is not None and not _TIMERS.isdisjoint(handled):
+        return None if moved is False else False
+    return bool(moved)
 
 
 def _stands(scene: Scene, step: Step) -> bool:
@@ -223,9 +247,12 @@ def _credit_unknown(
     if mover is not None:
         in_library = any(tell_native(t) and python_frames(t) and not is_collective(t) for t in on_line)
         return False if in_library else None
-    if all(thread in on_line for thread in process.threads if python_frames(thread)):
-        return proven
-    return None if all(map(scene.stands_still, on_line)) else False
+    if process.fleeting_threads and any(map(_awaits_threads, on_line)):
+        return False
+    if process.fleeting_threads or any(python_frames(one) and one not in on_line for one in process.threads):
+        return False if any(thread.moved or not scene.stands_still(thread) for thread in on_line) else None
+    credits = [_credit_thread(scene, process, thread) for thread in on_line]
+    return None if all(credit is None for credit in credits) else proven and all(credits)
 
 
 def _awaits_threads(thread: LivingThread) -> bool:
@@ -253,11 +280,19 @@ def stirs_beside(look: Look, pid: int | None = None) -> bool:
 
 def tell_others(scene: Scene) -> list[str]:
     """ "thread stats moves (bytes written +120), beside the line of work" """
-    told: dict[str, list[str]] = {}
+    told: dict[tuple[str, str], list[str]] = {}
     for process, counter in list_others(scene):
         risen = counter.values[-1] - counter.values[0]
-        told.setdefault(_name_mover(scene, process, counter), []).append(f"{counter.name} +{risen:,}")
-    return [f"{who} moves ({', '.join(what[:_MOST_OTHERS])}), beside the line of work" for who, what in told.items()]
+        how = _ASIDE if _moves_aside(scene, process, counter) else "beside the line of work"
+        told.setdefault((_name_mover(scene, process, counter), how), []).append(f"{counter.name} +{risen:,}")
+    return [f"{who} moves ({', '.join(what[:_MOST_OTHERS])}), {how}" for (who, how), what in told.items()]
+
+
+def _moves_aside(scene: Scene, process: LivingProcess, counter: Counter) -> bool:
+    """A thread of the line did, and not for it."""
+    own = (step for step in scene.line if step.thread and step.thread.tid == counter.tid and not step.launches)
+    unlike = counter.kind == "ended" or counter.name.startswith(_READ)
+    return not unlike and any(_credit_thread(scene, process, step.thread) is None for step in own)
 
 
 def _name_mover(scene: Scene, process: LivingProcess, counter: Counter) -> str:

@@ -52,6 +52,7 @@ _AREAS = (
 _COUNTERS = ("beat", "file", "buffer", "io", "child", "device", "local")
 _OUTPUTS = ("buffer", "file")
 _MOST_LOCALS = 3
+_DOUBT = "another thread, task or process, or a handler of a signal, may have moved it, and not what is waited for"
 
 
 def find_swapping(scene: Scene) -> Finding | None:
@@ -97,8 +98,8 @@ def find_progress(scene: Scene) -> Finding | None:
         grounds.append(Ground(estimate, f"{scene.look.samples} samples"))
     doubted = any(counter is other for other in scene.doubted)
     against = ["a counter in memory rises in an endless loop as well"] if counter.kind == "local" else []
-    against += ["another thread or process may have moved it than the one that is waited for"] if doubted else []
-    detail = f"{name_counter(counter)} rises, {tell_rate(counter)}"
+    against += [_DOUBT] if doubted else []
+    detail = f"{_tell_exit(process, list_path(scene, process))}{name_counter(counter)} rises, {tell_rate(counter)}"
     status: Status = "supported" if counter.kind == "local" or doubted else "established"
     return Finding(status, process, thread, detail, tuple(grounds), tuple(against))
 
@@ -197,7 +198,7 @@ def _find_busy(scene: Scene) -> tuple[bool, Finding] | None:
     line = next((spot for spot in spots if spot.frame.kind == "python"), None)
     hot = _tell_hot(native, thread) if native else _hot_line(thread, line)
     detail = f"{hot}; slow or endless: nothing outside changed for {scene.looked_s:.0f} s"
-    used = f"{thread.cpu_s:.1f} s of CPU in {scene.looked_s:.1f} s, {_tell_still(process)}"
+    used = f"{thread.cpu_s:.1f} s of CPU in {scene.looked_s:.1f} s, {_tell_still(scene, process)}"
     grounds = [Ground(f"{name_thread(process, thread)} used {used}", f"/proc/{process.pid}/task/{thread.tid}/stat")]
     where = stack_of(process, thread)
     grounds += [
@@ -295,8 +296,11 @@ def _tell_unchanged(one: Unchanged) -> str:
     return f"{fact}: it most likely never ends" if one.closed else fact
 
 
-def _tell_still(process: LivingProcess) -> str:
-    return "no counter that proves progress moved" if _moving_locals(process) else "no counter moved"
+def _tell_still(scene: Scene, process: LivingProcess) -> str:
+    if _moving_locals(process):
+        return "no counter that proves progress moved"
+    beside = any(owner is process for owner, _ in list_others(scene))
+    return "no counter of its line of work moved" if beside else "no counter moved"
 
 
 def _tell_unproven(counter: Counter) -> str:
@@ -343,7 +347,7 @@ def find_waiting(scene: Scene) -> Finding | None:
     count = len(process.threads)
     asleep = f"{'all ' + str(count) + ' threads are' if count > 1 else 'its one thread is'} asleep"
     grounds = (
-        Ground(f"{asleep}, {_tell_still(process)} in {scene.looked_s:.0f} s", "stacks"),
+        Ground(f"{asleep}, {_tell_still(scene, process)} in {scene.looked_s:.0f} s", "stacks"),
         *(Ground(fact, f"threads of {process.pid}") for fact in tell_chances(scene, process, thread)),
         *_moving_locals(process),
         *_gil_grounds(process),
@@ -364,11 +368,15 @@ def _tell_path(process: LivingProcess, path: list[LivingThread]) -> str:
     """ "MainThread → Thread-1 (bg), " """
     if len(path) < 2:
         return ""
-    if is_exiting(path[0]):
-        return (
-            f"the program has ended; the interpreter waits for the non-daemon thread {name_thread(process, path[-1])}, "
-        )
-    return f"{' → '.join(name_thread(process, thread) for thread in path)}, "
+    return _tell_exit(process, path) or f"{' → '.join(name_thread(process, thread) for thread in path)}, "
+
+
+def _tell_exit(process: LivingProcess, path: list[LivingThread]) -> str:
+    """Where the interpreter only waits for threads that are no daemons."""
+    if not path or not is_exiting(path[0]):
+        return ""
+    whom = f"the non-daemon thread {name_thread(process, path[-1])}" if len(path) > 1 else "threads that are no daemons"
+    return f"the program has ended; the interpreter waits for {whom}, "
 
 
 def _busiest(process: LivingProcess) -> LivingThread | None:

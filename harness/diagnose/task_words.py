@@ -46,7 +46,7 @@ def tell_awaited(task: AsyncTask, tasks: Mapping[str, AsyncTask]) -> str:
         return {"running": "runs", "ready": "waits for its turn", "new": "has not begun"}[task.state]
     if task.ends_in_s is not None:
         return f"sleeps, {task.ends_in_s:.0f} s are left"
-    if task.frames and task.frames[0].function == "sleep" and (task.frames[0].file or "").endswith("/asyncio/tasks.py"):
+    if sleeps(task):
         return "sleeps"
     known = [tasks[address] for address in task.tasks if address in tasks]
     if known:
@@ -62,11 +62,31 @@ def _tell_future(task: AsyncTask) -> str:
     return told or _FUTURES.get(task.awaits or "", f"a {task.awaits}" if task.awaits else "something unknown")
 
 
+def sleeps(task: AsyncTask) -> bool:
+    """In asyncio.sleep(), whether or not it is known for how long."""
+    frame = task.frames[0] if task.frames else None
+    named = frame is not None and frame.function == "sleep" and (frame.file or "").endswith("/asyncio/tasks.py")
+    return named or task.ends_in_s is not None
+
+
+def awaits_object(task: AsyncTask) -> bool:
+    """In a method of one of asyncio's own objects that other tasks fill, set or let go of."""
+    return task.through in _QUEUES or any(task.through == name for name, _ in _THROUGH)
+
+
 def main_task(tasks: Sequence[AsyncTask]) -> AsyncTask:
-    """The one that asyncio.run() began with, as far as can be told: nobody awaits it, and it is the first by name."""
+    """The one that asyncio.run() began with; where none is known, nobody awaits it, and it is the first by name."""
     woken = list_woken(tasks)
     roots = [task for task in tasks if task.address not in woken] or list(tasks)
-    return min(roots, key=lambda task: (task.name != "Task-1", len(task.name), task.name))
+    return min(roots, key=lambda task: (not task.main, task.name != "Task-1", len(task.name), task.name))
+
+
+def list_awaited(first: AsyncTask, tasks: Mapping[str, AsyncTask]) -> list[AsyncTask]:
+    """The task, those that it awaits, and those that they await."""
+    found = [first]
+    for task in found:
+        found += [one for address in task.tasks if (one := tasks.get(address)) and one not in found]
+    return found
 
 
 def list_woken(tasks: Sequence[AsyncTask]) -> set[str]:

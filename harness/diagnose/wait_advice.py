@@ -6,7 +6,7 @@ import re
 
 from harness.diagnose.verdict import Remedy
 from harness.diagnose.waiting import FILE_LOCKS
-from harness.evidence.alive import LivingThread, Wait
+from harness.evidence.alive import SLEEPS_AGAIN, LivingThread, Wait
 
 _SLEEP = re.compile(r"sleeps, .* left|waits for no descriptor: a sleep")
 _NETWORK = re.compile(r"\b(?:TCP|UDP|unix socket)\b|\bsocket\b", re.IGNORECASE)
@@ -16,6 +16,11 @@ _PIPE = re.compile(r"pipe:\[|\bFIFO ")
 def is_sleeping(thread: LivingThread) -> bool:
     """One sleep, which ends by itself; not one that is slept again and again in a loop."""
     return thread.wait is not None and _SLEEP.search(thread.wait.target or "") is not None
+
+
+def sleeps_again(thread: LivingThread) -> bool:
+    """It was seen in two sleeps that end at different times."""
+    return thread.wait is not None and thread.wait.target == SLEEPS_AGAIN
 
 
 def advise(wait: Wait, thread: LivingThread) -> Remedy:

@@ -93,6 +93,8 @@ class LivingThread(Struct, frozen=True):
     """`stacks`: as first and as last seen, equal when it stood still. `cpu_s`: used during the look.
 
     `tends`, of a main thread with children: whether the loop that it sleeps in asks after them, as its source shows.
+    `moved`: the Python lines that all samples share, or the objects of their locals, were not always the same; what was
+    called on top now and then (a handler of a signal) is none of them. Null: it was seen once at most.
     """
 
     tid: int
@@ -105,8 +107,10 @@ class LivingThread(Struct, frozen=True):
     holds_gil: bool | None = None
     locks: tuple[HeldLock, ...] = ()
     tends: bool | None = None
+    moved: bool | None = None
 
 
+SLEEPS_AGAIN = "sleeps again and again"  # the target of a wait: two sleeps that end at different times
 BY_ENDED = " by threads that have ended"  # ends the name of their counters of kind `io`
 FAILED, UNSEEN = "children failed", "children ended, how was not visible"  # counters of kind `ended`
 CounterKind = Literal["io", "file", "buffer", "child", "ended", "local", "beat", "device"]
@@ -176,7 +180,7 @@ class LivingProcess(Struct, frozen=True):
     not only rise. `interrupted`: system calls that a stop of ours may have cut short (man 7 signal), each
     with its thread, as "recvfrom of thread 17 (MainThread), by pystack"; empty: none.
     `stopped_at_times`: it was found stopped or traced, and ran during the look all the same, or another look held it.
-    `tasks`: of asyncio, where a thread runs a loop.
+    `tasks`: of asyncio, where a thread runs a loop. `fleeting_threads`: how many were not there at each sample.
     """
 
     pid: int
@@ -216,6 +220,7 @@ class LivingProcess(Struct, frozen=True):
     tasks: Tasks | None = None
     rest: Rest | None = None
     unchanged: tuple[Unchanged, ...] = ()
+    fleeting_threads: int = 0
 
 
 class Look(Struct, frozen=True):

@@ -21,6 +21,7 @@ class AsyncTask(Struct, frozen=True):
     `awaits`: the type of the future it waits for; `through`: whose method it waits in (Event, Queue, TaskGroup), by the
     type of `self`. `tasks`: the addresses of the tasks that will wake it, `direct`: it awaits that task itself.
     `ends_in_s`: when a sleep ends. `count`: so many tasks stand alike, and this is one of them.
+    `main`: run_until_complete() waits for it, as asyncio.run() does.
     """
 
     name: str
@@ -33,6 +34,7 @@ class AsyncTask(Struct, frozen=True):
     direct: bool = False
     ends_in_s: float | None = None
     count: int = 1
+    main: bool = False
 
 
 class EventLoop(Struct, frozen=True):

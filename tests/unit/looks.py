@@ -89,10 +89,15 @@ def judge(*processes: LivingProcess, **facts: object) -> Document:
 
 
 def counter(
-    kind: str, name: str, *values: int, frame: CrashFrame | None = None, consumes: bool | None = None
+    kind: str,
+    name: str,
+    *values: int,
+    frame: CrashFrame | None = None,
+    consumes: bool | None = None,
+    tid: int | None = None,
 ) -> Counter:
     times_s = tuple(float(n) for n in range(len(values)))
-    return Counter(kind, name, times_s, values, frame, consumes)  # type: ignore[arg-type]
+    return Counter(kind, name, times_s, values, frame, consumes, tid)  # type: ignore[arg-type]
 
 
 def wanted(expression: str, function: str, number: int, **facts: object) -> HeldLock:

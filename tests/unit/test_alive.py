@@ -11,7 +11,7 @@ from harness.diagnose.line import stirs_beside
 from harness.diagnose.moving import estimate_next
 from harness.diagnose.verdict import Document
 from harness.diagnose.waiting import describe_threads
-from harness.evidence.alive import FAILED, Counter, LivingProcess, LivingThread, Peer, Rest, Wait
+from harness.evidence.alive import FAILED, SLEEPS_AGAIN, Counter, LivingProcess, LivingThread, Output, Peer, Rest, Wait
 from harness.evidence.crash import CrashFrame
 from harness.evidence.gap import Gap
 from harness.report.text import render
@@ -1260,6 +1260,8 @@ def test_threads_are_described_one_line_each_and_the_equal_ones_together() -> No
 
 # Whose progress
 
+GET = python("get", f"{STDLIB}/multiprocessing/queues.py", 103)
+
 
 def test_children_that_a_thread_beside_has_started_are_no_progress() -> None:
     finished = counter("child", "children finished", 1, 2, 3, 4)
@@ -1307,7 +1309,8 @@ def test_who_only_starts_again_what_fails_does_not_move() -> None:
     wrote = Counter("io", "bytes written", (0.0, 1.0, 2.0), (0, 60, 120), tid=100)
     failed, well = (counter(kind, name, 0, 1, 2) for kind, name in (("ended", FAILED), ("child", "children finished")))
     rests = thread(100, line("serve", 9), wait=NANOSLEEP)
-    assert judge(process(rests, counters=(wrote, failed))).verdict.kind == "waiting"
+    again = judge(process(rests, counters=(wrote, failed)))
+    assert again.verdict.kind == "waiting" and "handler" not in words(again)
     assert judge(process(rests, counters=(wrote, failed, well))).verdict.kind == "progressing"
     assert judge(process(busy(100, line("train", 9)), counters=(wrote, failed))).verdict.kind == "progressing"
 
@@ -1325,10 +1328,90 @@ def test_who_reads_a_childs_answers_moves_by_itself_who_passes_on_its_output_doe
 def test_a_child_that_has_not_the_other_end_is_not_awaited() -> None:
     wrote = Counter("io", "bytes written", (0.0, 1.0, 2.0), (0, 60, 120), tid=101)
     beats = process(thread(101, line("beat", 3), wait=NANOSLEEP), ppid=100, role="worker", counters=(wrote,))
-    get = python("get", f"{STDLIB}/multiprocessing/queues.py", 103)
     for alone, expected in ((True, "blocked-io"), (False, "progressing")):
         wait = Wait("read", fd=4, target="pipe:[7]", peer_pids=() if alone else (101,), alone=alone)
-        assert judge(process(thread(100, get, line("train", 5), wait=wait)), beats).verdict.kind == expected
+        assert judge(process(thread(100, GET, line("train", 5), wait=wait)), beats).verdict.kind == expected
+
+
+def test_who_has_the_writing_end_of_a_queue_may_have_inherited_it() -> None:
+    wrote = counter("io", "bytes written", 0, 60, 120, tid=101)
+    wait = Wait("read", fd=4, target="reads from pipe:[7], which is empty", peer_pids=(101,))
+    gets, reads = (thread(100, *above, line("train", 5), wait=wait) for above in ((GET,), ()))
+    pool = python("worker", f"{STDLIB}/multiprocessing/pool.py", 125)
+    at_work, beats = thread(101, line("beat", 3), pool, wait=NANOSLEEP), thread(101, line("beat", 3), wait=NANOSLEEP)
+    piped = {"outputs": (Output(1, "pipe", "pipe:[7]"),)}
+    for main, child, facts, status in (
+        (gets, beats, {}, "supported"),
+        (gets, at_work, {}, "established"),
+        (reads, beats, {}, "supported"),
+        (reads, beats, piped, "established"),
+    ):
+        below = process(child, ppid=100, role="worker", counters=(wrote,), **facts)
+        assert kind(judge(process(main), below)) == ("progressing", status)
+    second = process(thread(102, line("load", 3), pool, wait=NANOSLEEP), ppid=100, role="worker")
+    busy_one = process(at_work, ppid=100, role="worker", counters=(wrote,))
+    wait = Wait("read", fd=4, target="reads from pipe:[7], which is empty", peer_pids=(101, 102))
+    gets = thread(100, GET, line("train", 5), wait=wait)
+    assert kind(judge(process(gets), busy_one, second)) == ("progressing", "supported"), "it may wait for the other"
+
+
+@pytest.mark.parametrize(
+    ("handled", "moved", "expected"),
+    [
+        ((), False, ("progressing", "established")),
+        (("SIGTERM",), True, ("progressing", "established")),
+        (("SIGTERM",), False, ("progressing", "supported")),
+        (("SIGTERM",), None, ("progressing", "supported")),
+        (None, False, ("progressing", "supported")),
+        (("SIGALRM",), True, ("progressing", "supported")),
+        (("SIGALRM", "SIGTERM"), None, ("progressing", "supported")),
+        (("SIGALRM", "SIGTERM"), False, ("waiting", "supported")),
+    ],
+)
+@pytest.mark.parametrize("which", ["io", "buffer"])
+def test_what_a_handler_of_a_signal_may_have_written_is_not_proven_to_be_the_main_threads(
+    which: str, handled: tuple[str, ...] | None, moved: bool | None, expected: tuple[str, str]
+) -> None:
+    wrote = counter(which, "bytes written", 0, 60, 120, tid=100 if which == "io" else None)
+    main = thread(100, *CONDITION, line("train", 13), moved=moved)
+    found = judge(process(main, counters=(wrote,), rest=Rest(False, handled)))
+    assert kind(found) == expected
+    if expected[0] == "waiting":
+        assert "bytes written +120" in words(found) and "no counter moved" not in words(found)
+    slept = Wait("clock_nanosleep", target=SLEEPS_AGAIN)
+    sleeps = thread(100, line("train", 13), moved=moved, wait=slept)
+    assert judge(process(sleeps, counters=(wrote,), rest=Rest(False, handled))).verdict.kind == "progressing"
+
+
+def test_a_thread_beside_has_no_handlers() -> None:
+    wrote = counter("io", "bytes written", 0, 60, 120, tid=101)
+    loads = thread(101, line("load", 8), name="loader", wait=NANOSLEEP, moved=False)
+    joins = process(thread(100, *JOIN, line("train", 13)), loads, counters=(wrote,), rest=Rest(False, ("SIGALRM",)))
+    assert kind(judge(joins)) == ("progressing", "established")
+
+
+def test_a_buffer_that_threads_may_have_filled_which_came_and_went_is_not_the_lines() -> None:
+    grew = counter("buffer", "unflushed stdout", 0, 60, 120)
+    waits = thread(100, *CONDITION, line("train", 13))
+    assert kind(judge(process(waits, counters=(grew,)))) == ("progressing", "established")
+    for main, expected in (
+        (waits, "waiting"),
+        (thread(100, *CONDITION, line("train", 13), moved=True), "progressing"),
+        (thread(100, *JOIN, line("train", 13)), "progressing"),
+    ):
+        found = judge(process(main, counters=(grew,), fleeting_threads=4))
+        assert kind(found) == (expected, "supported")
+    timer = thread(101, line("wait", 8), name="Thread-9", wait=NANOSLEEP)
+    assert judge(process(waits, timer, counters=(grew,))).verdict.kind == "waiting"
+
+
+def test_a_program_that_has_ended_is_told_to_have_ended_also_where_a_thread_of_it_moves() -> None:
+    shutdown = python("_shutdown", f"{STDLIB}/threading.py", 1590)
+    wrote = counter("io", "bytes written", 0, 60, 120, tid=101)
+    beat = thread(101, line("beat", 3), name="heart", wait=NANOSLEEP)
+    found = judge(process(thread(100, shutdown), beat, counters=(wrote,)))
+    said = "the program has ended; the interpreter waits for the non-daemon thread heart, bytes written rises"
+    assert kind(found) == ("progressing", "established") and said in found.verdict.headline
 
 
 @pytest.mark.parametrize(("written", "beside"), [((0, 60, 120), True), ((60, 60, 60), False)])

@@ -14,7 +14,7 @@ from harness.evidence.crash import CrashFrame
 from harness.evidence.tasks import AsyncTask, EventLoop, Tasks
 from harness.report.text import render
 from tests.unit.crashes import LIBC, native, python
-from tests.unit.looks import EVALUATE, SEM_TIMED, SEM_WAIT, STDLIB, busy, judge, line, look, process, thread
+from tests.unit.looks import EVALUATE, SEM_TIMED, SEM_WAIT, STDLIB, busy, counter, judge, line, look, process, thread
 
 RUN_ONCE = python("_run_once", f"{STDLIB}/asyncio/base_events.py", 1922)
 RUN = python("run", f"{STDLIB}/asyncio/runners.py", 190)
@@ -211,3 +211,48 @@ def test_a_ring_is_drawn_once() -> None:
         "  `b` in right (train.py:9): awaits task `a`",
     )
     assert tell_chain(A, [A, B]).endswith("awaits task `b` in right (train.py:9), which awaits task `a`")
+
+
+# Whose progress
+
+WROTE = counter("io", "bytes written", 0, 60, 120, tid=100)
+BEAT = task("beat", ends_in_s=0.1)
+FETCH = task("fetch", main=True)
+TIMED = EventLoop(100, (4,), True)
+SERVES = EventLoop(100, (4, 7), True)
+IN_EVENT = task("fetch", main=True, through="Event")
+IN_TIMEOUT = task("fetch", python("wait_for", f"{STDLIB}/asyncio/tasks.py", 452), line("fetch", 7), main=True)
+BOTH = task("Task-1", main=True, awaits="_GatheringFuture", tasks=("0xload", "0xbeat"))
+STANDS, MOVES = (thread(101, line("load", 4), moved=moved) for moved in (False, True))
+
+
+@pytest.mark.parametrize(
+    ("seen", "others", "expected"),
+    [
+        (tasks(FETCH, BEAT, loop=TIMED), (), "waiting"),
+        (tasks(FETCH, BEAT, loop=TIMED), (STANDS,), "waiting"),
+        (tasks(BOTH, LOAD, BEAT, loop=TIMED), (), "waiting"),
+        (tasks(FETCH, BEAT, loop=TIMED), (MOVES,), "supported"),
+        (tasks(FETCH, BEAT, loop=SERVES), (), "supported"),
+        (tasks(IN_EVENT, BEAT, loop=TIMED), (), "supported"),
+        (tasks(IN_TIMEOUT, BEAT, loop=TIMED), (), "supported"),
+        (tasks(FETCH, loop=TIMED), (), "supported"),
+        (tasks(task("fetch", main=True, ends_in_s=0.1), BEAT, loop=TIMED), (), "supported"),
+        (tasks(task("fetch", main=True, ends_in_s=0.1), loop=TIMED), (), "established"),
+        (
+            tasks(task("fetch", python("sleep", f"{STDLIB}/asyncio/tasks.py", 649), main=True), BEAT, loop=TIMED),
+            (),
+            "supported",
+        ),
+        (tasks(FETCH, loop=LOOP), (MOVES,), "established"),
+        (tasks(LOAD, BEAT, loop=TIMED), (), "established"),
+    ],
+)
+def test_what_a_loop_moves_is_its_main_tasks_where_no_other_could_have(
+    seen: Tasks, others: tuple[LivingThread, ...], expected: str
+) -> None:
+    """The last one runs for ever, and has no main task."""
+    found = judge(job(idle(), *others, tasks=seen, counters=(WROTE,)))
+    assert kind(found) == (("waiting", "supported") if expected == "waiting" else ("progressing", expected))
+    if expected == "waiting":
+        assert "bytes written +120" in words(found) and "awaits" in words(found)

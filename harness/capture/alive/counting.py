@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from collections import Counter as Count
 from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -92,6 +93,12 @@ class Tally:
         """Used by a thread since it was first seen."""
         seen = [sample.threads[tid].cpu_s for sample in self.samples if tid in sample.threads]
         return round(seen[-1] - seen[0], 3) if seen else 0.0
+
+    @property
+    def fleeting_threads(self) -> int:
+        """How many were not there at each sample."""
+        seen = Count(tid for sample in self.samples for tid in sample.threads)
+        return sum(times < len(self.samples) for times in seen.values())
 
     @property
     def major_faults(self) -> int:

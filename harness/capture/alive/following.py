@@ -277,6 +277,7 @@ class Followed:
             stopped_ms=round(self.standing.stopped_ms, 1),
             ended=self.ended,
             tasks=self._tasks,
+            fleeting_threads=self.tally.fleeting_threads,
             rest=self.standing.rest,
             gaps=tuple(gap for gap in (self.standing.gap, *self._gaps.values()) if gap),
         )

@@ -194,10 +194,20 @@ class Spy:
         seen = [thread for one in self.sightings for thread in one.threads if thread.tid == tid]
         return len(set(map(_lines, seen))) > 1 or len(set(map(_integers, seen))) > 1
 
+    def has_moved(self, tid: int) -> bool | None:
+        """Whether what all samples share of its stack, from the outermost on, was not the same in all of them."""
+        seen = [thread.frames[::-1] for one in self.sightings for thread in one.threads if thread.tid == tid]
+        if len(seen) < 2 or not all(seen):
+            return None
+        shared = min(map(len, seen))
+        return len({tuple(map(_place_and_objects, frames[:shared])) for frames in seen}) > 1
+
     def stands(self, tid: int) -> bool:
         """Whether it was on the same lines at each of the samples, the locals of the innermost the same objects."""
         seen = [thread for one in self.sightings for thread in one.threads if thread.tid == tid and thread.frames]
-        return len(seen) == len(self.sightings) > 1 and len({(_lines(one), _objects(one)) for one in seen}) == 1
+        return (
+            len(seen) == len(self.sightings) > 1 and len({(_lines(one), _objects(one.frames[0])) for one in seen}) == 1
+        )
 
     def hot_spots(self) -> Iterator[HotSpot]:
         """Most seen first."""
@@ -250,8 +260,12 @@ def _lines(thread: Thread) -> tuple[tuple[str, int], ...]:
     return tuple((frame.filename, frame.line) for frame in thread.frames)
 
 
-def _objects(thread: Thread) -> tuple[tuple[str, int], ...]:
-    return tuple((one.name, one.address) for one in thread.frames[0].locals or ())
+def _objects(frame: Frame) -> tuple[tuple[str, int], ...]:
+    return tuple((one.name, one.address) for one in frame.locals or ())
+
+
+def _place_and_objects(frame: Frame) -> tuple[object, ...]:
+    return frame.filename, frame.name, frame.line, _objects(frame)
 
 
 def name_threads(pid: int, threads: Sequence[Thread]) -> tuple[Thread, ...]:

@@ -28,7 +28,7 @@ from harness.capture.files.images import PYTHON_FILE
 from harness.capture.gdb_stacks import GDB, INSTALL, find_gdb
 from harness.capture.quiet_stacks import OWN_WALK, QUIET_LADDER, Native
 from harness.capture.stacks import LADDER, Rung, has_pystack, take_stacks
-from harness.evidence.alive import HeldLock, HotSpot, LivingThread, Rest, ThreadState, Wait
+from harness.evidence.alive import SLEEPS_AGAIN, HeldLock, HotSpot, LivingThread, Rest, ThreadState, Wait
 from harness.evidence.crash import CrashFrame, CrashThread, Step, ToolRun
 from harness.evidence.gap import Gap
 
@@ -177,7 +177,7 @@ class Standing:
         if _says_nothing(wait) and not self._has_changed(tid):
             return before
         is_another_sleep = before.until_s and wait.until_s and before.until_s != wait.until_s
-        return replace(wait, target="sleeps again and again") if is_another_sleep else wait
+        return replace(wait, target=SLEEPS_AGAIN) if is_another_sleep else wait
 
     def look_at_locks(self) -> None:
         """Searches memory: not again while all stand where they stood."""
@@ -206,6 +206,7 @@ class Standing:
                 holds_gil=spy.owns_gil if spy else None,
                 locks=self._locks.get(tid, ()),
                 tends=tends_children(seen.frames, self.sources) if has_children and seen and tid == self.pid else None,
+                moved=self._spy.has_moved(tid),
             )
 
     def list_running(self, file: re.Pattern[str]) -> list[int]:

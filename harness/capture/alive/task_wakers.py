@@ -19,6 +19,7 @@ from harness.capture.alive.coroutines import Chain, Coroutines, Torn, find_types
 from harness.evidence.tasks import AsyncTask, TaskState
 
 _TIMER = b"TimerHandle"
+_MAIN = "_run_until_complete_cb"  # what asyncio's loop has its main task call
 _LIBRARY = re.compile(r"/asyncio/\w+\.py$")
 _MOST_SHOWN = 400
 
@@ -36,12 +37,13 @@ class Task(NamedTuple):
 class Wakers(NamedTuple):
     """`tasks`: by the address of what they refer to. `kinds`: the types of futures, and of whose method is waited in.
 
-    `timers`: when a future will be set, by the loop's clock.
+    `timers`: when a future will be set, by the loop's clock. `main`: the tasks that a loop runs until they are done.
     """
 
     tasks: dict[int, list[int]]
     kinds: dict[int, str]
     timers: dict[int, float]
+    main: frozenset[int]
 
 
 def find_wakers(objects: Coroutines, tasks: dict[int, Task]) -> Wakers:
@@ -56,7 +58,17 @@ def find_wakers(objects: Coroutines, tasks: dict[int, Task]) -> Wakers:
     named = {address for task in tasks.values() for address in (task.waiter, _through(task.chain)) if address}
     kinds = {address: objects.kind(address).decode(errors="replace").rpartition(".")[2] for address in named}
     sleeps = {task.waiter for task in tasks.values() if _sleeps(task.chain)}
-    return Wakers(wakes, kinds, _find_timers(objects, sleeps) if sleeps else {})
+    main = frozenset(one.address for one in tasks.values() if any(_ends_loop(objects, to) for to in one.callbacks))
+    return Wakers(wakes, kinds, _find_timers(objects, sleeps) if sleeps else {}, main)
+
+
+def _ends_loop(objects: Coroutines, callback: int) -> bool:
+    """By the name of the function, which stands in another place in each release."""
+    try:
+        words = objects.words(callback + 16, 9) if objects.kind(callback) == b"function" else ()
+        return any(word and objects.kind(word) == b"str" and objects.text(word) == _MAIN for word in words)
+    except Torn:
+        return False
 
 
 def _through(chain: Chain) -> int:
@@ -129,6 +141,7 @@ def _describe(task: Task, tasks: dict[int, Task], wakers: Wakers, stands_for: di
         tasks=tuple(map(hex, by[:_MOST_SHOWN])),
         direct=waiter in tasks,
         ends_in_s=None if end is None else round(max(0.0, end - time.monotonic()), 1),
+        main=task.address in wakers.main,
     )
 
 
