@@ -2,7 +2,7 @@
 # Stamps inside .venv say what is installed, so a second run starts at once.
 
 .DELETE_ON_ERROR:
-.PHONY: demo test check docs bench accuracy fuzz lint interpreters clean help debian-packages
+.PHONY: demo test check docs bench accuracy fuzz soak lint interpreters clean help debian-packages
 
 # Which makes .venv: the first that runs and can make a venv. A version manager's stub may not run, Debian's may lack
 # ensurepip. harness itself runs on 3.10 too; the pins of constraints.txt start at 3.11.
@@ -15,7 +15,6 @@ DEBIAN_PACKAGES = gcc g++ gdb tmux earlyoom libomp5-14 qemu-user libc6-arm64-cro
 # Half of the time a test waits for a process, so one more than there are processors.
 WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )))
 PYTEST_ARGS ?=
-SECONDS ?= 600
 
 BIN := .venv/bin
 CHECK := .venv-check/bin
@@ -50,8 +49,14 @@ bench: .venv/dev.stamp  ## what supervision costs, as ratios against a bare run
 accuracy: .venv/dev.stamp  ## how often the zoo's verdicts are true, idle and loaded, beside faulthandler, pystack, py-spy
 	@$(BIN)/python -m tests.accuracy
 
+fuzz: SECONDS ?= 600
 fuzz: .venv/dev.stamp  ## hostile answers for every reader of what others have written (SECONDS=600)
 	@nice $(BIN)/python -m tests.fuzz $(SECONDS)
+
+soak: SECONDS ?= 3600
+soak: SEED ?= 1
+soak: .venv/dev.stamp  ## jobs beside untouched twins while all goes wrong: kills, looks, full disks (SECONDS=3600 SEED=1)
+	@nice $(BIN)/python -m tests.live.soaking $(SECONDS) $(SEED)
 
 lint: .venv/dev.stamp  ## ruff, mypy --strict, clang-format
 	@echo "ruff, mypy, clang-format"
