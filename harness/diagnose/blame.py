@@ -15,6 +15,7 @@ from harness.diagnose.damage import find_notice, lacks_gil
 from harness.diagnose.jit import JIT, is_jit, mark_jit
 from harness.diagnose.lastwords import innermost_user_frame
 from harness.diagnose.plumbing import (
+    INHERITED_NAME,
     is_exit,
     is_interpreter,
     is_ours,
@@ -34,8 +35,6 @@ _EVALUATION = re.compile(r"_?PyEval_EvalFrame(?:Default|Ex)?|_TAIL_CALL_\w+")
 # Defined by a runtime and by nothing else, in static copies as well.
 _OPENMP_FUNCTION = re.compile(r"(?:__kmp|kmp_flag|GOMP_|gomp_)\w*(?:::\w+)?")
 _PIN_MEMORY = re.compile(r"pin_memory|pt_data_pin")
-# The name a native thread inherits when nobody gives it one says nothing about it.
-_INHERITED_NAME = re.compile(r"python[\d.]*t?")
 
 
 class Blame(NamedTuple):
@@ -98,7 +97,7 @@ def describe_thread(crash: Crash) -> str:
     if thread is not None and _is_openmp_worker(crash, thread):
         return "an OpenMP worker"
     name = thread.name if thread else None
-    if name is None or _INHERITED_NAME.fullmatch(name):
+    if name is None or INHERITED_NAME.fullmatch(name):
         return f"thread {crash.tid}"
     return "a DataLoader pin-memory thread" if _PIN_MEMORY.search(name) else f"thread {name}"
 

@@ -11,6 +11,8 @@ from pathlib import PurePath
 
 from harness.evidence.crash import CrashFrame
 
+# The name a native thread inherits when nobody gives it one says nothing about it.
+INHERITED_NAME = re.compile(r"python[\d.]*t?")
 OUR_IMAGE = re.compile(r"libharness\.(so|dylib)")
 # File names as installed, and as auditwheel renames them (libstdc++-1a2b3c4d.so.6.0.33). Allocators stand in for
 # libc's: a damaged heap is noticed there, by whoever comes next. OpenMP runtimes are never plumbing.

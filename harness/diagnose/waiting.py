@@ -12,6 +12,7 @@ from typing import NamedTuple
 from harness.diagnose.blame import is_openmp_function, list_python_frames
 from harness.diagnose.lastwords import innermost_user_frame
 from harness.diagnose.plumbing import (
+    INHERITED_NAME,
     image_name,
     is_interpreter,
     is_plumbing,
@@ -98,7 +99,11 @@ def natives_above(thread: LivingThread) -> tuple[CrashFrame, ...]:
 
 
 def name_thread(process: LivingProcess, thread: LivingThread) -> str:
-    return "MainThread" if thread.tid == process.pid else thread.name or f"thread {thread.tid}"
+    if thread.tid == process.pid:
+        return "MainThread"
+    if thread.name and not INHERITED_NAME.fullmatch(thread.name):
+        return thread.name
+    return f"thread {thread.tid}"
 
 
 def main_thread(process: LivingProcess) -> LivingThread | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux and
 READABLE = {
     lane: python
     for lane, python in INTERPRETERS.items()
-    if not version_of(lane).endswith("t") and int(version_of(lane).split(".")[1]) <= 14
+    if not version_of(lane).endswith("t") or version_of(lane) == "3.13t"
 }
 # Asks the interpreter itself; what an `async for` awaits does not name its generator, but the collector knows it.
 TELL = """
@@ -149,6 +150,7 @@ def job(python: str, source: str, tmp_path: Path) -> Iterator[subprocess.Popen[s
 def read_whole(pid: int, python: str) -> Tasks:
     """When the loop has gone back to sleep, so that all was read at one moment."""
     version = f"{version_of(next(lane for lane, one in INTERPRETERS.items() if one == python))}.0"
+    version = version.replace("t.0", ".0 (free-threaded, the GIL is off)")
     found: list[Tasks] = []
 
     def read() -> bool:
@@ -187,6 +189,20 @@ def test_tasks_their_lines_and_what_they_await_are_the_programs_own(job: subproc
     assert {task.state for task in seen.tasks} == {"waiting"}
     (loop,) = seen.loops
     assert loop.timed and loop.watched is not None and len(loop.watched) == 1
+
+
+@pytest.mark.parametrize(
+    "python", [pytest.param(READABLE[lane], id=lane) for lane in ("3.14", "3.15") if lane in READABLE]
+)
+@pytest.mark.parametrize("source", [MANY_WAYS], ids=["many ways"])
+def test_the_interpreters_own_list_has_the_same_tasks(job: subprocess.Popen[str], python: str) -> None:
+    assert job.stdout
+    job.stdout.readline()
+    done = subprocess.run([python, "-m", "asyncio", "ps", str(job.pid)], capture_output=True, encoding="utf-8")
+    if done.returncode:
+        pytest.skip(f"the interpreter may not look into another process here: {done.stderr.strip()[-200:]}")
+    theirs = {int(address, 16) for address in re.findall(rf"(?m)^{job.pid}\s+(0x[0-9a-f]+)", done.stdout)}
+    assert {int(task.address or "", 16) for task in read_whole(job.pid, python).tasks} == theirs
 
 
 BLOCKED = (
@@ -274,7 +290,7 @@ def test_very_many_that_stand_alike_are_counted(job: subprocess.Popen[str], pyth
     assert sorted(task.count for task in seen.tasks) == [1, 3000] and len(told) == 3001
 
 
-@pytest.mark.parametrize("version", [None, "unknown", "3.8.1", "3.13.0 (free-threaded, the GIL is off)", "3.16.0"])
+@pytest.mark.parametrize("version", [None, "unknown", "3.8.1", "3.14.0 (free-threaded, the GIL is off)", "3.16.0"])
 def test_a_build_that_cannot_be_read_is_a_gap(version: str | None) -> None:
     seen, gap = read_tasks(1, version, [1])
     assert seen is None and gap and gap.what == "asyncio tasks"

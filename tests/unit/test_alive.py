@@ -10,7 +10,7 @@ from harness.diagnose.alive_document import judge_look
 from harness.diagnose.line import stirs_beside
 from harness.diagnose.moving import estimate_next
 from harness.diagnose.verdict import Document
-from harness.diagnose.waiting import describe_threads
+from harness.diagnose.waiting import describe_threads, name_thread
 from harness.evidence.alive import FAILED, SLEEPS_AGAIN, Counter, LivingProcess, LivingThread, Output, Peer, Rest, Wait
 from harness.evidence.crash import CrashFrame
 from harness.evidence.gap import Gap
@@ -1421,3 +1421,9 @@ def test_who_beats_beside_the_line_is_seen_to(written: tuple[int, ...], beside: 
     stuck, waits = process(thread(100, *CONDITION, line("train", 5))), process(WAITS)
     assert stirs_beside(look(stuck, beats)) is beside
     assert not stirs_beside(look(waits, beats)), "it is the line"
+
+
+@pytest.mark.parametrize("name", ["python3.13t", "python3.11", "python3", None])
+def test_a_thread_that_inherited_the_programs_name_is_told_by_its_number(name: str | None) -> None:
+    threads = thread(100), thread(101, name=name), thread(102, name="loader")
+    assert [name_thread(process(*threads), one) for one in threads] == ["MainThread", "thread 101", "loader"]

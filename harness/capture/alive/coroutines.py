@@ -1,8 +1,10 @@
 """Where a suspended coroutine of another process stands, and what it awaits, read from its objects.
 
-CPython 3.9 to 3.14. Stops nothing, and believes no address for itself: an object counts by the name of its type.
+CPython 3.9 to 3.15. Stops nothing, and believes no address for itself: an object counts by the name of its type.
 Coroutines that are not CPython's own (Cython's) end the chain. Up to 3.10 a coroutine has its frame apart, from 3.11 in
-itself; the awaited object is what lies on top of the frame's stack. Free-threaded and debug builds are not read.
+itself; the awaited object is what lies on top of the frame's stack, from 3.15 below one other word. A free-threaded
+build has longer heads; from 3.14 its threads run copies of the code, and it is not read, as debug builds are not.
+Offsets into an object count from the end of its head.
 """
 
 from __future__ import annotations
@@ -12,15 +14,19 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from harness.capture.alive.memory import Memory
+from harness.capture.alive.objects import FREE_THREADED_HEAD_BYTES, HEAD_BYTES, is_counted
 from harness.capture.own_stacks import find_line
 from harness.evidence.crash import CrashFrame
 
-OLDEST, NEWEST = 9, 14
+OLDEST, NEWEST, NEWEST_FREE_THREADED = 9, 15, 13
 _NAME_BYTES = 32
-_TP_NAME, _TP_BASICSIZE, _TP_FLAGS, _TP_BASE = 24, 32, 168, 256
+TP_BASE = 240
+_TP_NAME, _TP_BASICSIZE, _TP_FLAGS = 8, 16, 152
 _IS_TYPE = 1 << 31
+_MOST_METATYPES = 8
 _LARGEST_COUNT = 1 << 31
 _COUNT_BYTES = 4  # what follows are zeros, from 3.14 flags
+_GC_BITS_AT, _IS_TRACKED = 11, 1  # of a free-threaded build, which has no list of what is tracked
 _COROUTINES = (b"coroutine", b"generator", b"async_generator")
 # Each has what it stands for behind its head.
 _WRAPPERS = (b"coroutine_wrapper", b"async_generator_asend", b"async_generator_athrow", b"anext_awaitable")
@@ -30,7 +36,13 @@ _MOST_FRAMES = 64
 _PAGE_BYTES, _MOST_PAGES = 4096, 1 << 14
 _LONGEST_TEXT, _LONGEST_TABLE, _LARGEST_FILE = 4096, 1 << 20, 64 << 20
 # Of the frame in a coroutine: where it begins; from there its code, its instruction, its stack's height, its variables.
-_INSIDE = {11: (80, 32, 56, 64, 72), 12: (72, 0, 56, 64, 72), 13: (72, 0, 56, 64, 72), 14: (72, 0, 56, 64, 80)}
+_INSIDE = {
+    11: (64, 32, 56, 64, 72),
+    12: (56, 0, 56, 64, 72),
+    13: (56, 0, 56, 64, 72),
+    14: (56, 0, 56, 64, 80),
+    15: (56, 0, 56, 64, 80),
+}
 _STATE_AT = -5  # from there
 _STATES_312: dict[int, str] = {-2: "new", -1: "suspended", 0: "running"}
 _STATES_313: dict[int, str] = {-3: "new", -2: "suspended", -1: "suspended", 0: "running"}
@@ -40,6 +52,7 @@ _STATES: dict[int, dict[int, str]] = {
     12: _STATES_312,
     13: _STATES_313,
     14: _STATES_313,
+    15: {0: "new", 1: "suspended", 2: "suspended", 3: "suspended", 4: "running"},
 }
 
 
@@ -67,10 +80,11 @@ class Chain(NamedTuple):
 
 
 class Coroutines:
-    def __init__(self, memory: Memory, minor: int) -> None:
+    def __init__(self, memory: Memory, minor: int, *, free_threaded: bool = False) -> None:
         self.memory, self.minor = memory, minor
+        self.head = FREE_THREADED_HEAD_BYTES if free_threaded else HEAD_BYTES
         self._kinds: dict[int, bytes] = {}
-        self._codes: dict[int, tuple[str, str, int, bytes, int]] = {}
+        self._codes: dict[int, tuple[str, str, int, bytes]] = {}
         self._lines: dict[tuple[int, int], CrashFrame] = {}
         self._pages: dict[int, bytes] = {}
 
@@ -101,13 +115,20 @@ class Coroutines:
     def words(self, address: int, count: int) -> tuple[int, ...]:
         return struct.unpack(f"<{count}Q", self.read(address, 8 * count))
 
+    def field(self, address: int, at: int = 0) -> int:
+        """The word of the object there that is so far behind its head."""
+        return self.word(address + self.head + at)
+
     # Objects
 
     def kind(self, address: int) -> bytes:
         """The name of the type of what is there; nothing where that is no object."""
         if address < 4096 or address % 8:
             return b""
-        return self.type_name(self.peek_word(address + 8))
+        return self.type_name(self.type_of(address))
+
+    def type_of(self, address: int) -> int:
+        return self.peek_word(address + self.head - 8)
 
     def type_name(self, kind: int) -> bytes:
         if kind not in self._kinds:
@@ -115,21 +136,30 @@ class Coroutines:
         return self._kinds[kind]
 
     def _read_type_name(self, kind: int) -> bytes:
-        return self.memory.read(self.peek_word(kind + _TP_NAME), _NAME_BYTES).partition(b"\0")[0]
+        return self.memory.read(self.peek_word(kind + self.head + _TP_NAME), _NAME_BYTES).partition(b"\0")[0]
 
     def is_type(self, address: int) -> bool:
         if address < 4096 or address % 8:
             return False
-        return bool(self.peek_word(self.peek_word(address + 8) + _TP_FLAGS) & _IS_TYPE)
+        meta = self.type_of(address)
+        return bool(self.peek_word(meta + self.head + _TP_FLAGS) & _IS_TYPE) and self._is_metatype(meta)
 
-    def base_of(self, kind: int) -> int:
-        return self.peek_word(kind + _TP_BASE)
+    def _is_metatype(self, kind: int) -> bool:
+        """It is `type`, the only one that is its own type, or derives from it; what has the bit by chance does not."""
+        for _ in range(_MOST_METATYPES):
+            if self.type_of(kind) == kind:
+                return self._read_type_name(kind) == b"type"
+            kind = self.peek_word(kind + self.head + TP_BASE)
+        return False
 
     def size_of(self, kind: int) -> int:
-        return self.peek_word(kind + _TP_BASICSIZE)
+        return self.peek_word(kind + self.head + _TP_BASICSIZE)
 
     def is_alive(self, address: int) -> bool:
-        """Counted, and in the collector's list: a freed object and a copy of one are not."""
+        """Counted, and known to the collector: a freed object is not, nor, where that has a list, a copy of one."""
+        if self.head == FREE_THREADED_HEAD_BYTES:
+            head = self.peek(address, self.head)
+            return len(head) == self.head and is_counted(head) and bool(head[_GC_BITS_AT] & _IS_TRACKED)
         count = int.from_bytes(self.peek(address, _COUNT_BYTES), "little")
         at = address - 16
         after = self.peek_word(at) & ~7
@@ -139,12 +169,13 @@ class Coroutines:
         """Of a compact str; its kind, and whether it is ASCII, are bits of its state."""
         if self.kind(address) != b"str":
             raise Torn
-        length, bits = self.word(address + 16), self.read(address + 32, 1)[0] >> 2
+        length, bits = self.field(address), self.read(address + self.head + 16, 1)[0] >> 2
         width = bits & 7
         if not bits & 8 or width not in (1, 2, 4):
             raise Torn
-        ascii_at, other_at = (48, 72) if self.minor < 12 else (40, 56)
-        data = self.read(address + (ascii_at if bits & 16 else other_at), min(length, _LONGEST_TEXT) * width)
+        ascii_at, other_at = (32, 56) if self.minor < 12 else (24, 40)
+        start = address + self.head + (ascii_at if bits & 16 else other_at)
+        data = self.read(start, min(length, _LONGEST_TEXT) * width)
         return data.decode({1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}[width], "replace")
 
     def items(self, address: int, most: int = 16) -> tuple[int, ...]:
@@ -152,10 +183,8 @@ class Coroutines:
         kind = self.kind(address)
         if kind not in (b"tuple", b"list"):
             return ()
-        count = min(self.word(address + 16), most)
-        return self.words(
-            address + (24 if self.minor < 14 else 32) if kind == b"tuple" else self.word(address + 24), count
-        )
+        own = address + self.head + (8 if self.minor < 14 else 16)
+        return self.words(own if kind == b"tuple" else self.field(address, 8), min(self.field(address), most))
 
     # Frames
 
@@ -166,7 +195,7 @@ class Coroutines:
         for _ in range(_MOST_FRAMES):
             kind = self.kind(coroutine)
             if kind in _WRAPPERS:
-                coroutine = self.word(coroutine + 16)
+                coroutine = self.field(coroutine)
                 continue
             if kind not in _COROUTINES:
                 break
@@ -184,7 +213,7 @@ class Coroutines:
         return self._read_apart(coroutine) if self.minor < 11 else self._read_inside(coroutine)
 
     def _read_apart(self, coroutine: int) -> Frame:
-        at, running = self.word(coroutine + 16), self.read(coroutine + 24, 1)[0] == 1
+        at, running = self.field(coroutine), self.read(coroutine + self.head + 8, 1)[0] == 1
         if not at:
             return Frame("done")
         if self.kind(at) != b"frame":
@@ -205,6 +234,7 @@ class Coroutines:
 
     def _read_inside(self, coroutine: int) -> Frame:
         start, code_at, instruction_at, top_at, variables_at = _INSIDE[self.minor]
+        start += self.head
         data = self.read(coroutine, start + variables_at + 8)
         state = _STATES[self.minor].get(struct.unpack_from("<b", data, start + _STATE_AT)[0], "done")
         if state == "done":
@@ -217,9 +247,12 @@ class Coroutines:
         else:
             (top,) = struct.unpack_from("<Q", data, start + top_at)
         (first,) = struct.unpack_from("<Q", data, start + variables_at)
-        bottom = variables + 8 * int.from_bytes(self.read(code + (76 if self.minor == 11 else 72), 4), "little")
-        awaited = self.word(top - 8) & ~_TAG_BITS if state == "suspended" and top > bottom else 0
-        return Frame(state, code, instruction - code, awaited, first & ~_TAG_BITS)
+        variables_end = code + self.head + (60 if self.minor == 11 else 56)
+        bottom = variables + 8 * int.from_bytes(self.read(variables_end, 4), "little")
+        slot = top - (8 if self.minor < 15 else 16)
+        awaited = self.word(slot) & ~_TAG_BITS if state == "suspended" and slot >= bottom else 0
+        offset = instruction - code - self.size_of(self.type_of(code))  # the instructions begin behind the fields
+        return Frame(state, code, max(offset, 0), awaited, first & ~_TAG_BITS)
 
     def _describe(self, frame: Frame) -> CrashFrame:
         known = (frame.code, frame.offset)
@@ -228,23 +261,22 @@ class Coroutines:
                 raise Torn
             if frame.code not in self._codes:
                 self._codes[frame.code] = self._read_code(frame.code)
-            name, file, first_line, table, start = self._codes[frame.code]
-            line = _LINES.get(self.minor, find_line)(table, first_line, max(frame.offset - start, 0))
+            name, file, first_line, table = self._codes[frame.code]
+            line = _LINES.get(self.minor, find_line)(table, first_line, frame.offset)
             self._lines[known] = CrashFrame("python", name, file, line)
         return self._lines[known]
 
-    def _read_code(self, code: int) -> tuple[str, str, int, bytes, int]:
-        """Name, file, first line, table of lines, and from 3.11 how far behind the head the instructions begin."""
-        file_at, line_at = (104, 40) if self.minor < 11 else (112, 72 if self.minor == 11 else 68)
-        table = self.word(code + file_at + (16 if self.minor < 11 else 24))
+    def _read_code(self, code: int) -> tuple[str, str, int, bytes]:
+        """Name, file, first line, table of lines."""
+        file_at, line_at = (88, 24) if self.minor < 11 else (96, 56 if self.minor == 11 else 52)
+        table = self.field(code, file_at + (16 if self.minor < 11 else 24))
         if self.kind(table) != b"bytes":
             raise Torn
         return (
-            self.text(self.word(code + file_at + 8)),
-            self.text(self.word(code + file_at)),
-            int.from_bytes(self.read(code + line_at, 4), "little"),
-            self.read(table + 32, min(self.word(table + 16), _LONGEST_TABLE)),
-            0 if self.minor < 11 else self.size_of(self.word(code + 8)),
+            self.text(self.field(code, file_at + 8)),
+            self.text(self.field(code, file_at)),
+            int.from_bytes(self.read(code + self.head + line_at, 4), "little"),
+            self.read(table + self.head + 16, min(self.field(table), _LONGEST_TABLE)),
         )
 
 
@@ -276,7 +308,7 @@ def find_types(objects: Coroutines, name: bytes) -> Iterator[int]:
     found: set[int] = set()
     for string in (*_find_constant(objects.memory, name + b"\0"), *objects.memory.find_bytes(name + b"\0")):
         for place in objects.memory.find(string):
-            kind = place - _TP_NAME
+            kind = place - objects.head - _TP_NAME
             if kind not in found and objects.is_type(kind):
                 found.add(kind)
                 yield kind
@@ -296,7 +328,7 @@ def _find_constant(memory: Memory, text: bytes) -> Iterator[int]:
 
 def list_instances(objects: Coroutines, kind: int) -> list[int]:
     """Where an object of that type is alive."""
-    places = [place - 8 for place in objects.memory.find(kind)]
+    places = [place - objects.head + 8 for place in objects.memory.find(kind)]
     return [address for address in places if objects.is_alive(address)]
 
 

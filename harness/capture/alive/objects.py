@@ -27,7 +27,7 @@ class Objects:
     def name_type(self, address: int) -> bytes:
         """Of the object there; of what is none, nothing. A freed object's count is a pointer."""
         head = self.memory.read(address, self.head)
-        if len(head) < self.head or not _may_live(head):
+        if len(head) < self.head or not is_counted(head):
             return b""
         kind = int.from_bytes(head[-8:], "little")
         known = (kind, self.head)
@@ -37,7 +37,8 @@ class Objects:
         return self._type_names[known]
 
 
-def _may_live(head: bytes) -> bool:
+def is_counted(head: bytes) -> bool:
+    """Somebody refers to the object that begins so."""
     if len(head) == HEAD_BYTES:
         return 0 < int.from_bytes(head[:_COUNT_BYTES], "little") < _LARGEST_COUNT
     lock, own, others = _FREE_THREADED_COUNTS.unpack_from(head)

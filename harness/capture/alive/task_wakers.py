@@ -65,7 +65,7 @@ def find_wakers(objects: Coroutines, tasks: dict[int, Task]) -> Wakers:
 def _ends_loop(objects: Coroutines, callback: int) -> bool:
     """By the name of the function, which stands in another place in each release."""
     try:
-        words = objects.words(callback + 16, 9) if objects.kind(callback) == b"function" else ()
+        words = objects.words(callback + objects.head, 9) if objects.kind(callback) == b"function" else ()
         return any(word and objects.kind(word) == b"str" and objects.text(word) == _MAIN for word in words)
     except Torn:
         return False
@@ -85,14 +85,14 @@ def _list_referred(objects: Coroutines, callback: int) -> Iterator[int]:
     try:
         kind = objects.kind(callback)
         if kind == b"method":
-            yield objects.word(callback + 24)
+            yield objects.field(callback, 8)
         elif kind == b"functools.partial":
-            yield from objects.items(objects.word(callback + 24))
+            yield from objects.items(objects.field(callback, 8))
         elif kind == b"function":
-            for word in objects.words(callback + 16, 9):
+            for word in objects.words(callback + objects.head, 9):
                 for cell in objects.items(word):
                     if objects.kind(cell) == b"cell":
-                        yield objects.word(cell + 16)
+                        yield objects.field(cell)
     except Torn:
         return
 
@@ -103,11 +103,11 @@ def _find_timers(objects: Coroutines, futures: set[int]) -> dict[int, float]:
     for kind in find_types(objects, _TIMER):
         for address in list_instances(objects, kind):
             try:
-                words = objects.words(address, min(objects.size_of(kind) // 8, 16))
-                known = {one for word in words[2:] for one in objects.items(word)} & futures
-                when = next((word for word in words[2:] if known and objects.kind(word) == b"float"), None)
+                words = objects.words(address + objects.head, min((objects.size_of(kind) - objects.head) // 8, 14))
+                known = {one for word in words for one in objects.items(word)} & futures
+                when = next((word for word in words if known and objects.kind(word) == b"float"), None)
                 if when is not None:
-                    ends |= dict.fromkeys(known, struct.unpack("<d", objects.read(when + 16, 8))[0])
+                    ends |= dict.fromkeys(known, struct.unpack("<d", objects.read(when + objects.head, 8))[0])
             except Torn:
                 continue
     return ends

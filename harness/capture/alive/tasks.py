@@ -1,8 +1,8 @@
 """Which asyncio tasks of a process are not done, where their coroutines stand, and which task will wake which. Linux.
 
-Reads memory only (CPython 3.9 to 3.14), stops and runs nothing, not even the interpreter's own remote debugging: the
-objects are found by the type `_asyncio.Task`, the same way in all releases. A task that cannot be read is a gap. Tasks
-of asyncio's pure Python (without its C part) are not seen.
+Reads memory only (CPython 3.9 to 3.15, of free-threaded builds 3.13), stops and runs nothing, not even the
+interpreter's own remote debugging: the objects are found by the type `_asyncio.Task`, the same way in all releases. A
+task that cannot be read is a gap. Tasks of asyncio's pure Python (without its C part) are not seen.
 """
 
 from __future__ import annotations
@@ -12,7 +12,16 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.capture.alive.coroutines import NEWEST, OLDEST, Coroutines, Torn, find_types, list_instances
+from harness.capture.alive.coroutines import (
+    NEWEST,
+    NEWEST_FREE_THREADED,
+    OLDEST,
+    TP_BASE,
+    Coroutines,
+    Torn,
+    find_types,
+    list_instances,
+)
 from harness.capture.alive.event_loops import read_loops
 from harness.capture.alive.memory import Memory
 from harness.capture.alive.task_wakers import Task, describe, find_wakers
@@ -28,7 +37,7 @@ _READ_S, _READ_CPU_S = 2.0, 0.8
 _MOST_BASES = 8
 _MOST_CALLBACKS = 8
 _BATCH = 64
-_FIRST_FIELD, _SECOND_FIELD = 3, 5  # what a future calls when it is done: the first, and the list of the others
+_FIRST_FIELD, _SECOND_FIELD = 1, 3  # what a future calls when it is done: the first, and the list of the others
 
 
 class Reading(NamedTuple):
@@ -49,7 +58,7 @@ def read_tasks(pid: int, version: str | None, tids: list[int], proc: Path = _PRO
     except OSError as error:
         return Reading(None, Gap(_WHAT, f"its memory could not be read: {error.strerror}"))
     try:
-        search = _Search(Coroutines(memory, minor))
+        search = _Search(Coroutines(memory, minor, free_threaded=_is_free_threaded(version)))
         tasks = search.list_tasks()
         wakers = find_wakers(search.objects, tasks)
         whole = search.is_whole and not search.unread and not search.left
@@ -62,8 +71,13 @@ def read_tasks(pid: int, version: str | None, tids: list[int], proc: Path = _PRO
 
 
 def _read_minor(version: str | None) -> int | None:
-    found = re.match(r"3\.(\d+)(?!.*free-threaded)", version or "")
-    return int(found[1]) if found and OLDEST <= int(found[1]) <= NEWEST else None
+    found = re.match(r"3\.(\d+)", version or "")
+    newest = NEWEST_FREE_THREADED if _is_free_threaded(version) else NEWEST
+    return int(found[1]) if found and OLDEST <= int(found[1]) <= newest else None
+
+
+def _is_free_threaded(version: str | None) -> bool:
+    return "free-threaded" in (version or "")
 
 
 def _count_switches(pid: int, tids: list[int], proc: Path) -> list[str] | None:
@@ -117,17 +131,18 @@ class _Search:
         kinds = list(find_types(self.objects, _TASK))
         self._is_known = bool(kinds)
         for kind in kinds:
-            derived = (place - 256 for place in self._memory.find(kind) if self.objects.base_of(place - 256) == kind)
+            derived = (place - self.objects.head - TP_BASE for place in self._memory.find(kind))
             kinds += [one for one in derived if one not in kinds and self.objects.is_type(one)][:_MOST_BASES]
         return kinds
 
     def _read_task(self, address: int, kind: int) -> Task | None:
         """Null: it is done. The coroutine stands between the future it waits for, and its name and context."""
-        words = self.objects.words(address, min(self.objects.size_of(kind) // 8, 32))
+        head = self.objects.head
+        words = self.objects.words(address + head, min((self.objects.size_of(kind) - head) // 8, 30))
         name_of = self.objects.kind
-        if len(words) < 16 or words[1] != kind:
+        if len(words) < 14 or self.objects.type_of(address) != kind:
             return None  # another object, that refers to the type
-        order = (self._coroutine_at, *range(12, len(words) - 2))
+        order = (self._coroutine_at, *range(10, len(words) - 2))
         at = next((at for at in order if at and words[at] and name_of(words[at + 2]).endswith(b"Context")), None)
         if at is None or name_of(words[at + 1]) not in (b"str", b"int"):
             return None  # done, or not yet made
@@ -142,7 +157,7 @@ class _Search:
         """A number is a name that nobody has asked for yet (3.13)."""
         if self.objects.kind(address) == b"str":
             return self.objects.text(address)
-        return f"Task-{int.from_bytes(self.objects.read(address + 24, 4), 'little')}"
+        return f"Task-{int.from_bytes(self.objects.read(address + self.objects.head + 8, 4), 'little')}"
 
     def _list_callbacks(self, others: int) -> list[int]:
         pairs = self.objects.items(others, _MOST_CALLBACKS) if others else ()
