@@ -112,7 +112,9 @@ async def main():
         start(iterate(), "iterate"), start(wait(), "wait"), start(wait_for(), "wait_for"), start(shield(), "shield"),
         Own(get(asyncio.Queue()), name="derived"),
     ]
-    tasks.append(start(join(tasks[0]), "join"))
+    async def nested():
+        await asyncio.gather(asyncio.gather(start(sleep(300), "deep")), asyncio.shield(start(sleep(300), "deeper")))
+    tasks += [start(join(tasks[0]), "join"), start(nested(), "nested")]
     if hasattr(asyncio, "TaskGroup"):
         async def group():
             async with asyncio.TaskGroup() as started:
@@ -132,9 +134,10 @@ WOKEN_BY = {
     "shield": {"shielded"},
     "join": {"名前"},
     "group": {"in group"},
+    "nested": {"deep", "deeper"},
 }
 THROUGH = {"event": "Event", "queue": "Queue", "derived": "Queue", "lock": "Lock", "group": "TaskGroup"}
-SLEEPS = {"sleep": 500, "iterate": 400, "timed": 300, "shielded": 300, "in group": 200}
+SLEEPS = {"sleep": 500, "iterate": 400, "timed": 300, "shielded": 300, "in group": 200, "deep": 300, "deeper": 300}
 
 
 @pytest.fixture

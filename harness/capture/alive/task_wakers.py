@@ -7,6 +7,7 @@ known here.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import struct
 import time
@@ -22,6 +23,8 @@ _TIMER = b"TimerHandle"
 _MAIN = "_run_until_complete_cb"  # what asyncio's loop has its main task call
 _LIBRARY = re.compile(r"/asyncio/\w+\.py$")
 _MOST_SHOWN = 400
+_MOST_CALLBACKS, _MOST_REFERRED = 8, 64
+_FUTURES = (b"_asyncio.Future", b"_GatheringFuture")
 
 
 class Task(NamedTuple):
@@ -52,7 +55,7 @@ def find_wakers(objects: Coroutines, tasks: dict[int, Task]) -> Wakers:
     for task in tasks.values():
         for callback in task.callbacks:
             if callback not in known:
-                known[callback] = set(_list_referred(objects, callback))
+                known[callback] = _find_referred(objects, callback)
             for referred in known[callback]:
                 wakes.setdefault(referred, []).append(task.address)
     named = {address for task in tasks.values() for address in (task.waiter, _through(task.chain)) if address}
@@ -78,6 +81,27 @@ def _through(chain: Chain) -> int:
 
 def _sleeps(chain: Chain) -> bool:
     return bool(_through(chain)) and chain.frames[-1].function == "sleep"
+
+
+def list_callbacks(objects: Coroutines, future: int) -> list[int]:
+    """Whom it calls when it is done: the first has a field of its own, the others are in a list."""
+    others = objects.field(future, 24)
+    pairs = objects.items(others, _MOST_CALLBACKS) if others else ()
+    callbacks = [objects.field(future, 8), *((*objects.items(pair), 0)[0] for pair in pairs)]
+    return [callback for callback in callbacks if callback]
+
+
+def _find_referred(objects: Coroutines, callback: int) -> set[int]:
+    """What it knows, and what is known to those whom a future that it knows calls in turn: a gather in a gather."""
+    found: set[int] = set()
+    left = [callback]
+    while left and len(found) < _MOST_REFERRED:
+        for one in set(_list_referred(objects, left.pop())) - found:
+            found.add(one)
+            if objects.kind(one) in _FUTURES:
+                with contextlib.suppress(Torn):
+                    left += list_callbacks(objects, one)
+    return found
 
 
 def _list_referred(objects: Coroutines, callback: int) -> Iterator[int]:

@@ -24,7 +24,7 @@ from harness.capture.alive.coroutines import (
 )
 from harness.capture.alive.event_loops import read_loops
 from harness.capture.alive.memory import Memory
-from harness.capture.alive.task_wakers import Task, describe, find_wakers
+from harness.capture.alive.task_wakers import Task, describe, find_wakers, list_callbacks
 from harness.evidence.gap import Gap
 from harness.evidence.tasks import Tasks
 
@@ -35,9 +35,7 @@ _TASK = b"_asyncio.Task"
 _SEARCH_S = (4.0, 2.0)  # of time, of CPU
 _READ_S, _READ_CPU_S = 2.0, 0.8
 _MOST_BASES = 8
-_MOST_CALLBACKS = 8
 _BATCH = 64
-_FIRST_FIELD, _SECOND_FIELD = 1, 3  # what a future calls when it is done: the first, and the list of the others
 
 
 class Reading(NamedTuple):
@@ -150,15 +148,11 @@ class _Search:
         chain = self.objects.follow(words[at])
         if chain.state == "done":
             return None
-        callbacks = [words[_FIRST_FIELD], *self._list_callbacks(words[_SECOND_FIELD])]
-        return Task(address, self._read_name(words[at + 1]), chain, words[at - 1], tuple(filter(None, callbacks)))
+        callbacks = tuple(list_callbacks(self.objects, address))
+        return Task(address, self._read_name(words[at + 1]), chain, words[at - 1], callbacks)
 
     def _read_name(self, address: int) -> str:
         """A number is a name that nobody has asked for yet (3.13)."""
         if self.objects.kind(address) == b"str":
             return self.objects.text(address)
         return f"Task-{int.from_bytes(self.objects.read(address + self.objects.head + 8, 4), 'little')}"
-
-    def _list_callbacks(self, others: int) -> list[int]:
-        pairs = self.objects.items(others, _MOST_CALLBACKS) if others else ()
-        return [(*self.objects.items(pair), 0)[0] for pair in pairs]
