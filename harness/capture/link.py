@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import struct
+import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -32,6 +33,7 @@ _RECEIVE_DEADLINE_S = 0.5
 # In a storm only the first crashes get a full look; each of the others would have to wait for them.
 FULL_LOOKS = 4
 _BACKLOG = 512
+_LONGEST_SOCKET = 107 if sys.platform == "linux" else 103  # sun_path, man 7 unix
 LONGEST_INSTRUCTION = 15  # bytes, of x86_64
 # With one of these a core would tell little more.
 # By machine, in the order of native/crash.c (REG_* of <sys/ucontext.h>; x0-x30).
@@ -174,6 +176,14 @@ def _bind(listener: socket.socket) -> Path:
             continue
         return directory / "link"
     raise refused or OSError(errno.ENOENT, "no temporary folder can be written to")
+
+
+def was_refused(folder: Path, link: Path) -> bool:
+    """Whether `folder` was passed over for what is wrong with it, not for the length of its path."""
+    if link.parent.parent == folder.absolute():
+        return False
+    path = folder.absolute() / link.relative_to(link.parent.parent)
+    return len(os.fsencode(path)) <= _LONGEST_SOCKET or not os.access(folder, os.W_OK | os.X_OK)
 
 
 def _look(record: Any, full: bool) -> tuple[Snapshot, bytes]:

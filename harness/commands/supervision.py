@@ -19,7 +19,7 @@ from harness.capture.cores.limits import CoreLimit, Wish
 from harness.capture.injection import link_variables, why_not
 from harness.capture.killers import kernel_tells
 from harness.capture.launch import TELL, open_processes, spawn
-from harness.capture.link import STEPS_ENOUGH, Link
+from harness.capture.link import STEPS_ENOUGH, Link, was_refused
 from harness.capture.refusals import REFUSED, explain
 from harness.capture.supervise import Supervisor, outlive, shell_status
 from harness.errors import NotSupervised
@@ -183,7 +183,7 @@ def _open_link(job: Job, limit: CoreLimit) -> tuple[Link | None, dict[str, str],
         say(f"There is no place for the crash link, so {trouble}.")
         return None, {}, trouble
     given = os.environ.get("TMPDIR")
-    if given and Path(given).absolute() != link.directory.parent:
+    if given and was_refused(Path(given), link.path):
         say(f"TMPDIR={given} cannot be used; what is needed for a crash is in {link.directory.parent}.")
     return link, variables, None
 

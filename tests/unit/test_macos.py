@@ -228,7 +228,14 @@ def test_a_row_of_ps() -> None:
 
 
 @pytest.mark.parametrize(
-    "row", ["s", "s 1 2 me 01:40 0:07 3 S", "s x 2 me 01:40 0:07 3 S python", f"s {'9' * 5000} 2 me 1:4 0:7 3 S python"]
+    "row",
+    [
+        "s",
+        "s 1 2 me 01:40 0:07 3 S",
+        "s 1 2 me 01:40 0:07 3 S \u2028",
+        "s x 2 me 01:40 0:07 3 S python",
+        f"s {'9' * 5000} 2 me 1:4 0:7 3 S python",
+    ],
 )
 def test_what_is_no_row_of_ps_is_no_process(row: str) -> None:
     assert not dict(read_ps([row, "m 1 x", "m"]))

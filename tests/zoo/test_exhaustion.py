@@ -177,7 +177,8 @@ def test_a_tmpdir_that_cannot_be_used(harness: Harness, tmp_path: Path, folder: 
     ended = run_in_tmpdir(harness, str(place))
     assert (ended.status, ended.stdout) == (CRASHED, b"here\n")
     assert told(ended) == "segfault established _ctypes"
-    assert f"TMPDIR={place} cannot be used".encode() in ended.stderr
+    said = f"TMPDIR={place} cannot be used".encode() in ended.stderr
+    assert said == (folder != "too long")  # there is nothing wrong with that one but our need of a socket
     assert folder != "too long" or list(place.iterdir()) == []
 
 
@@ -186,6 +187,8 @@ def test_nothing_anywhere_can_be_written(harness: Harness) -> None:
     if os.getuid() != 0 or shutil.which("unshare") is None:
         pytest.skip("needs root and unshare, for mount namespaces")
     places = "/tmp /var/tmp /dev/shm"
+    if any(Path(needed).is_relative_to(place) for place in places.split() for needed in (PYTHON, __file__)):
+        pytest.skip("the tests are below a folder that is to be covered")
     cover = f'for at in {places}; do mount -t tmpfs -o ro none "$at" || exit 99; done; exec "$@"'
     unshared = ["unshare", "--mount", "sh", "-c", cover, "sh"]
     if subprocess.run([*unshared, "true"], capture_output=True, check=False).returncode:

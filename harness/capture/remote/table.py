@@ -160,6 +160,8 @@ def read_ps(lines: Sequence[str]) -> Iterator[tuple[int, _Seen]]:
     for match in filter(None, map(_PS_ROW.fullmatch, lines)):
         pid, ppid, user, age, cpu, rss_kib, state, command = match.groups()
         argv = tuple(command.split())
+        if not argv:  # blanks that are none in ASCII
+            continue
         about = (int(ppid), user, state, parse_clock_s(cpu), parse_clock_s(age), int(rss_kib) << 10)
         yield int(pid), _Seen((argv[0].rpartition("/")[2],), *about, argv, max(1, threads.get(pid, 1)))
 
