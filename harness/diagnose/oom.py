@@ -154,17 +154,15 @@ def _others_named(reading: Reading) -> int:
 def weigh_oom(kind: str, finding: Finding, reading: Reading) -> Hypothesis | None:
     if kind == "oom-kill":
         return Hypothesis("oom-kill", "supported", finding.grounds[0].fact)
-    if others := list_other_victims(reading):
-        because = f"process {others[0].pid} of the command was; that it ended because of that was not seen"
-        return Hypothesis("oom-kill", "open", because)
-    if reading.signame is None:
-        return Hypothesis(
-            "oom-kill", "ruled-out", f"it ended by itself; the OOM killer sends SIGKILL{tell_peak(reading)}"
-        )
     kill, peak = find_kill(reading), tell_peak(reading)
     if kill is not None and is_sent_by_process(reading):
         because = f"{kill.signame} was sent by {describe_sender(kill, reading)}, not by the kernel{peak}"
         return Hypothesis("oom-kill", "ruled-out", because)
+    if others := list_other_victims(reading):
+        because = f"process {others[0].pid} of the command was; that it ended because of that was not seen"
+        return Hypothesis("oom-kill", "open", because)
+    if reading.signame is None:
+        return Hypothesis("oom-kill", "ruled-out", f"it ended by itself; the OOM killer sends SIGKILL{peak}")
     if reading.signame not in ("SIGKILL", "SIGTERM"):
         return Hypothesis("oom-kill", "ruled-out", f"it died of {reading.signame}, not of SIGKILL{peak}")
     return _weigh_silence(reading, peak)
