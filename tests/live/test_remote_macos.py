@@ -132,7 +132,7 @@ def test_what_sample_refuses_is_said_with_what_to_type_and_root_may(net: Network
     refused = harness(net, "attach", f"{USER}@mac:{ROOTS_PID}", "--for", "1")
     sentence = (
         f"harness: Process {ROOTS_PID} could not be sampled: {REFUSAL}\n"
-        f"  next: harness attach --sudo {USER}@mac:{ROOTS_PID}; or, with a password: "
+        f"  next: harness attach --sudo {USER}@mac:{ROOTS_PID}; or, where it asks for a password, "
         f"ssh -t {USER}@mac sudo sample {ROOTS_PID} 5 -file /dev/stdout\n"
     )
     assert (refused.status, refused.stderr.decode()) == (3, sentence)

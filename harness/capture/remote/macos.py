@@ -71,7 +71,7 @@ def _explain_refusal(session: Session, pid: int, words: str) -> HarnessError:
     """By hand sudo can ask for its password; we never do."""
     last = next((line for line in reversed(words.splitlines()) if line.strip()), "it printed nothing")
     typed = _by_hand(session, f"sudo sample {pid} 5 -file /dev/stdout")
-    hint = typed if session.reach.sudo else f"sudo harness attach {pid}; or, with a password: {typed}"
+    hint = typed if session.reach.sudo else f"sudo harness attach {pid}; or, where it asks for a password, {typed}"
     return HarnessError(f"Process {pid} could not be sampled: {last.strip()[:_LONGEST_WORDS]}", hint=hint)
 
 
