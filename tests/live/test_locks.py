@@ -93,14 +93,19 @@ def is_still(pid: int, waiting: int) -> bool:
 
 def look(pid: int, python: str, waiting: int) -> dict[int, tuple[HeldLock, ...]]:
     """When all is still; a reading takes less than half a second."""
-    until(lambda: is_still(pid, waiting), f"{waiting} threads wait for locks")
-    return look_now(pid, python)
+
+    def settle() -> None:
+        until(lambda: is_still(pid, waiting), f"{waiting} threads wait for locks")
+
+    settle()
+    return look_now(pid, python, settle)
 
 
-def look_now(pid: int, python: str) -> dict[int, tuple[HeldLock, ...]]:
+def look_now(pid: int, python: str, settle: Callable[[], None] = lambda: None) -> dict[int, tuple[HeldLock, ...]]:
     waits = read_waits(pid)  # before a tool stops the threads, which interrupts their calls for a moment
     _, stacks, tools = take_stacks(pid, python, DEADLINE_S)
     assert stacks, tools
+    settle()  # on a busy machine it takes a while until all have gone on and sleep again
     begun = time.process_time()
     found = find_locks(pid, stacks, waits)
     assert time.process_time() - begun < 0.5
