@@ -130,7 +130,7 @@ def _find_by_words(failures: Failures, main: Process, words: Words) -> Culprit |
         return _of(evidence, ranks[0], linked=linked, grounds=(lost,) if lost else ())
     candidates = [process for process in failures.before(main) if not failures.was_told_to_leave(process)]
     if lost is not None and candidates:
-        return _choose_lost(evidence, candidates, lost)
+        return _choose_lost(failures, main, candidates, lost)
     if not evidence.sees_births and (reported := _reported(main, words.notices)):
         return reported
     return next(
@@ -159,10 +159,15 @@ def _has_crashed(process: Process) -> bool:
     return process.ending is not None and process.ending.signame in CRASH_SIGNALS
 
 
-def _choose_lost(evidence: Evidence, candidates: list[Process], lost: Ground) -> Culprit:
-    """The last that a signal ended; without one, the last that failed. An earlier loss was got over."""
+def _choose_lost(failures: Failures, main: Process, candidates: list[Process], lost: Ground) -> Culprit:
+    """The last that a signal ended; without one, the last that failed. An earlier loss was got over.
+
+    Where nobody tells who sent a SIGTERM, it is the pool's own to those that are left, if another was not replaced.
+    """
     killed = [process for process in candidates if process.ending and process.ending.signo is not None]
-    return _of(evidence, (killed or candidates)[-1], grounds=(lost,))
+    unasked = [process for process in killed if process.ending and process.ending.signame != "SIGTERM"]
+    lasting = [process for process in unasked if not failures.went_on_after(process, main)]
+    return _of(failures.evidence, (lasting or killed or candidates)[-1], grounds=(lost,))
 
 
 def _own_exception(failures: Failures, main: Process, words: Words) -> Traceback | None:

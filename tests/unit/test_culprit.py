@@ -46,6 +46,14 @@ def test_an_earlier_loss_was_got_over() -> None:
     assert culprit_of(VALUE, FAILED, first, second, **told("ValueError"))[::2] == ("python-exception", 100)
 
 
+def test_those_that_a_broken_pool_still_had_are_told_to_leave_by_it() -> None:
+    """Also where nobody says who sent SIGTERM. One after another, that was replaced, fell by itself."""
+    lost, left = child(101, SEGFAULT, 8.0), child(102, TERMINATED, 8.2)
+    assert culprit_of(POOL, FAILED, lost, left, **told("BrokenProcessPool"))[::2] == ("segfault", 101)
+    late = child(102, TERMINATED, 9.0, born_s=8.5)
+    assert culprit_of(POOL, FAILED, lost, late, **told("BrokenProcessPool"))[::2] == ("terminated", 102)
+
+
 def test_a_worker_that_the_parent_ended_itself_is_not_the_one_it_lost() -> None:
     sent = (Kill("SIGKILL", 102, 9.0, 100, 0, "python train.py", "kernel"),)
     lost, ended = child(101, SEGFAULT, 8.0), child(102, KILLED, 9.1)

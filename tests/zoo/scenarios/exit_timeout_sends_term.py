@@ -12,6 +12,9 @@ EXPECT = {
     "role": "child",
     "headline": ["SIGTERM", "timeout"],
 }
+SHIM_UNPRIVILEGED = {
+    "headline": ["SIGTERM"]
+}  # who sent a signal is told by the kernel to root, and by the preloaded library
 CONTROL = {"kind": "clean", "exit": 0}
 COMMAND = ["sh", "-c", "timeout 1 {python} {file} {control}; exit $?"]
 

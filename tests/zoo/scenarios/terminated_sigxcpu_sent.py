@@ -14,6 +14,9 @@ EXPECT = {
     "user_function": None,
     "headline": ["SIGXCPU", "sent by process"],
 }
+SHIM_UNPRIVILEGED = {
+    "headline": ["SIGXCPU"]
+}  # who sent a signal is told by the kernel to root, and by the preloaded library
 CONTROL = {"kind": "clean", "exit": 0}
 SENDS = "SIGXCPU"
 
