@@ -20,7 +20,6 @@ from harness.capture.tree import read_argv, read_file
 _WATCHED = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGXCPU)
 _MOST_EVENTS = 256
 _MOST_KILLS = 1000
-_SYS_ADMIN, _PERFMON = 21, 38
 _SI_TIMER = -2  # has the number of the timer where others have their sender
 _INITIAL_NAMESPACE = "pid:[4026531836]"  # include/linux/proc_ns.h
 FROM_LINK = "crash link"
@@ -42,8 +41,8 @@ class Sent(NamedTuple):
 class Killers:
     """All that was told of signals to the command's processes; `fd` becomes readable when the kernel has news."""
 
-    def __init__(self, members: Container[int], started_ns: int) -> None:
-        self._members = members
+    def __init__(self, started_ns: int, members: Container[int] = frozenset()) -> None:
+        self.members = members
         self._started_ns = started_ns
         self.sent: list[Sent] = []
         self.fd: int | None = None
@@ -105,26 +104,15 @@ class Killers:
 
     def _find_member(self, target: int) -> int | None:
         """The signal may have been sent to a thread, or to a child that nobody has told us of yet."""
-        if target in self._members:
+        if target in self.members:
             return target
         with contextlib.suppress(OSError, ValueError, IndexError):
             fields = dict(
                 line.split(b":", 1) for line in read_file(f"/proc/{target}/status").splitlines() if b":" in line
             )
             pid, parent = int(fields[b"Tgid"]), int(fields[b"PPid"])
-            return pid if pid in self._members or parent in self._members else None
+            return pid if pid in self.members or parent in self.members else None
         return None
-
-
-def kernel_tells() -> bool:
-    """As far as can be known without trying, which takes milliseconds before the command has started."""
-    return _why_not() is None and any(_may(capability) for capability in (_SYS_ADMIN, _PERFMON))
-
-
-def _may(capability: int) -> bool:
-    """man 7 capabilities."""
-    _, _, rest = read_file("/proc/self/status").partition(b"CapEff:")
-    return bool(int(rest.split(b"\n")[0], 16) >> capability & 1)
 
 
 def _why_not() -> str | None:

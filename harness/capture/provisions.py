@@ -129,7 +129,7 @@ def user_limits() -> Seen:
 def signal_tracing() -> Seen:
     """Who sent a SIGKILL only the kernel knows. Asked as `harness run` asks it: nothing has to be mounted for that."""
     detail = "who sent a SIGKILL (the kernel's signal_generate event)"
-    killers = Killers(frozenset(), 0)
+    killers = Killers(0)
     killers.open()
     if killers.fd is not None:
         killers.close()

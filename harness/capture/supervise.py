@@ -130,6 +130,7 @@ class Supervisor:
         processes_fd: int | None,
         link: Link | None,
         holder: Holder,
+        killers: Killers,
     ) -> None:
         self.refusals = Refusals()
         self.channels = channels
@@ -144,7 +145,7 @@ class Supervisor:
         self.sampler = Sampler(started_ns, self.tree.not_ours)
         self.glimpses = Glimpses(self.tree)
         self._pressure = Pressure()
-        self.killers = Killers(self.tree.members, started_ns)
+        self.killers, killers.members = killers, self.tree.members
         self._arrivals = arrivals
         self._stops_until = 0.0
         if arrivals.stand_in.pid is not None:
@@ -158,7 +159,6 @@ class Supervisor:
         if link is not None:
             self._poll.register(link.fileno(), select.POLLIN)
         self._watch_exit(self.main)
-        self.killers.open()
         if self.killers.fd is not None:
             self._poll.register(self.killers.fd, select.POLLIN)
         self._scan_interval_s = _FASTEST_SCAN_S

@@ -17,7 +17,7 @@ from harness.capture.arrivals import Arrivals, Given
 from harness.capture.channels import Channel, Holder, open_channels, say, settle
 from harness.capture.cores.limits import CoreLimit, Wish
 from harness.capture.injection import link_variables, why_not
-from harness.capture.killers import kernel_tells
+from harness.capture.killers import Killers
 from harness.capture.launch import TELL, open_processes, spawn
 from harness.capture.link import STEPS_ENOUGH, Link, was_refused
 from harness.capture.refusals import REFUSED, explain
@@ -116,6 +116,7 @@ def supervise(
     arrivals: Arrivals | None = None
     channels: list[Channel] = []
     holder: Holder | None = None
+    killers = Killers(job.started_ns)
     try:
         channels = open_channels(job.closed)
         for channel in channels:
@@ -124,7 +125,8 @@ def supervise(
         arrivals, processes_fd = Arrivals(job.argv), open_processes()
         limit = CoreLimit(job.core)
         link, variables, no_link = _open_link(job, limit)
-        if link and not kernel_tells():
+        killers.open()  # what is sent while the command starts is told as well
+        if link and killers.fd is None:
             variables[TELL] = "1"
         given = arrivals.given
         if job.ignores_quit:
@@ -136,6 +138,7 @@ def supervise(
             channel.abandon()
         if holder is not None:
             holder.abandon()
+        killers.close()
         if arrivals is not None:
             arrivals.close()
             if signal.SIGCHLD in arrivals.given.ignored:
@@ -149,7 +152,7 @@ def supervise(
     supervisor: Supervisor | None = None
     tell(None)
     try:
-        supervisor = Supervisor(pid, channels, job.case, job.started_ns, arrivals, processes_fd, link, holder)
+        supervisor = Supervisor(pid, channels, job.case, job.started_ns, arrivals, processes_fd, link, holder, killers)
         prepare(supervisor)
         status = supervisor.follow()
     except BaseException:

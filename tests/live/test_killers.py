@@ -158,6 +158,13 @@ def test_an_outside_kill_is_named(harness: Harness, tmp_path: Path, signo: signa
     assert Path(PYTHON).name in verdict["headline"]
 
 
+@needs_root
+def test_a_signal_in_the_commands_first_moment_is_told(harness: Harness) -> None:
+    """Over before harness has looked at the command once."""
+    verdict = verdict_of(harness("sh", "-c", "kill -9 $$").verdict)
+    assert "sent by itself" in verdict["headline"]
+
+
 @pytest.mark.parametrize(
     ("signo", "words"), [(15, "sent by itself"), (9, "nothing that was seen says who sent it, or why")]
 )

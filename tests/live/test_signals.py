@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from harness.capture.killers import kernel_tells
+from harness.capture.killers import Killers
 from harness.capture.launch import TELL
 from tests.live.processes import DEADLINE_S, Ended, bare, open_gate, until
 from tests.live.test_terminal import COUNTER
@@ -143,6 +143,13 @@ def masks(status: bytes) -> dict[str, int]:
 
 # What the crash link catches in the command, and nothing else; the second only where the kernel does not tell who sends
 # them, and of these only what is not ignored.
+def kernel_tells() -> bool:
+    killers = Killers(0)
+    killers.open()
+    killers.close()
+    return killers.why_not is None
+
+
 LINKED = sum(1 << getattr(signal, f"SIG{name}") - 1 for name in ("SEGV", "BUS", "ILL", "FPE", "ABRT", "TRAP", "SYS"))
 LEAVING = sum(1 << getattr(signal, f"SIG{name}") - 1 for name in ("TERM", "INT", "HUP", "XCPU"))
 

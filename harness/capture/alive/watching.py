@@ -149,7 +149,7 @@ class Watching:
         self._by_fd = {one.pidfd: one for one in self.targets.values() if one.pidfd is not None}
         for fd in self._by_fd:
             self._poll.register(fd, select.POLLIN)
-        self.killers = Killers(self.targets, self.begun_ns)
+        self.killers = Killers(self.begun_ns, self.targets)
         self.killers.open()
         if self.killers.fd is not None:
             self._poll.register(self.killers.fd, select.POLLIN)
