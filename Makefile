@@ -9,9 +9,9 @@
 PYTHON ?= python3.11 python3 python3.13 python3.12
 
 # What the tests need from Debian: compilers and a debugger, a terminal, a second OpenMP runtime, another processor,
-# hosts to look at over ssh, and a node of Slurm.
+# hosts to look at over ssh, a node of Slurm, Rust.
 DEBIAN_PACKAGES = gcc g++ gdb tmux earlyoom libomp5-14 qemu-user libc6-arm64-cross openssh-server openssh-client sudo \
-    iproute2 slurm-wlm
+    iproute2 slurm-wlm rustc
 # Half of the time a test waits for a process, so one more than there are processors.
 WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )))
 PYTEST_ARGS ?=

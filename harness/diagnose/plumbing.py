@@ -35,14 +35,14 @@ _EXITS = re.compile(
 # Rust's way to the end; where there is debug information its sources tell (_STANDARD_SOURCE).
 _RUST_EXITS = re.compile(
     r"(?:core|std)::panicking::.*|core::(?:option|result)::\w+_failed|panic_(?:abort|unwind)::.*|std::process::abort"
-    r"|std::rt::__rust_abort|std::sys::.*(?:abort_internal|__rust_(?:begin|end)_short_backtrace).*"
+    r"|std::rt::__rust_abort|std::sys\w*::.*(?:abort_internal|__rust_(?:begin|end)_short_backtrace).*"
     r"|(?:__rustc::)?(?:_*rust_\w+|rust_begin_unwind)|alloc::alloc::handle_alloc_error|alloc::raw_vec::handle_error"
     # Where the tool that read the stack does not know Rust's mangling: a path that begins in one of Rust's own crates.
     r"|_R(?:I|N[a-zA-Z])+C(?:s[0-9A-Za-z]*_)?(?:3std|4core|5alloc|7___rustc|11panic_abort|12panic_unwind)\w*"
 )
 # Of a library that is compiled into everybody's program: inlined headers of C++, Rust's own crates, Go's runtime.
 _STANDARD_SOURCE = re.compile(
-    r"/include/(?:[\w.-]+/)?c\+\+/|^/rustc/\w+/library/|/rustlib/src/rust/library/|^library/(?:core|alloc|std|panic_\w+)/src/"
+    r"/include/(?:[\w.-]+/)?c\+\+/|/rustc[/-][\w.]+/library/|/rustlib/src/rust/library/|^library/(?:core|alloc|std|panic_\w+)/src/"
     r"|/src/runtime/[^/]+\.(?:go|s)$"
 )
 _TRAMPOLINES = r"__restore_rt|__kernel_rt_sigreturn|_sigtramp|<signal handler called>"

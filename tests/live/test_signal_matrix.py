@@ -268,9 +268,12 @@ def test_an_alarm_set_before_exec_is_the_commands(harness):
 
 
 def test_stopping_harness_stops_the_command_and_continuing_it_continues(harness, script, gate, tmp_path):
-    """`kill -TSTP`, sent to harness alone: the shell sees that the command has stopped, and only then."""
+    """`kill -TSTP`, sent to harness alone: the shell sees that the command has stopped, and only then.
+
+    In a group of its own, as a shell starts it: the kernel stops nobody of a group that is orphaned (setsid).
+    """
     job = script(f"import os\nprint(os.getpid())\nopen({str(gate)!r}).read()\nraise SystemExit(5)")
-    process = harness.start(*job, options=("-q",))
+    process = harness.start(*job, options=("-q",), preexec_fn=os.setpgrp)
     pid = int(process.stdout.readline())
     for signo in (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
         os.kill(process.pid, signo)

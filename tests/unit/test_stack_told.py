@@ -80,6 +80,7 @@ def test_what_was_compiled_in_from_a_standard_library_is_not_whose_fault_it_is()
         "/usr/include/c++/12/bits/stl_vector.h",
         "/usr/include/x86_64-linux-gnu/c++/12/bits/x.h",
         "/rustc/59807616e1fa2540724bfbac14d7976d7e4a3860/library/core/src/slice/index.rs",
+        "/usr/src/rustc-1.63.0/library/core/src/slice/index.rs",
         "/usr/lib/go-1.19/src/runtime/panic.go",
     ):
         inlined = CrashFrame("native", "std::begin", file, 999, FAISS, "0x1000", PC)
