@@ -16,24 +16,29 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from harness.evidence.secret_names import is_secret_name, takes_secret
+from harness.evidence.secret_options import HINTS, find_secret, split_before
 from harness.evidence.undecoded import mark_bytes
 
 _Fact = TypeVar("_Fact")
 MASK = "[redacted]"
 _SHORTEST_KNOWN, _SHORTEST_WORD = 6, 12  # what is shorter, or a shorter plain word, may stand anywhere
 _MOST_REMEMBERED = 50_000
-_LABELS = ("name", "option")  # groups that hold no secret
+_LABELS = ("name", "option", "gap")  # groups that hold no secret
+_MOST_WORDS_BEFORE = 40
 # After a name and a blank these are the rest of a sentence: "--token is required".
 _PROSE = re.compile(
     "is|are|was|were|and|or|not|to|for|must|expected|requires?|required|ha[sd]|have|in|with|from|option|argument|flag|value"
     "|may|can|cannot|will|would|should|if|when|of|the|an?|none|null|true|false|failed|invalid|missing|incorrect|wrong"
-    "|empty|unset|string|str",
+    "|empty|unset|string|str|yes|no",
     re.I,
 )
 _FIRST_WORDS = ("api ", "access ", "auth ", "secret ", "private ", "refresh ")
 _LONGEST_NAME = 80
 _VALUE = r"""(?:[bru]?\\?"(?P<{0}1>[^"\n]*)"|[bru]?\\?'(?P<{0}2>[^'\n]*)'|(?P<{0}3>[^\s"'&;)\]}}>]*[^\s"'&;)\]}}>,]))"""
-_NAME_END = r"(?:token|secret|passw(?:or)?d|passphrase|pass|pwd|key)"
+_NAME_END = r"(?:token|secret|passw(?:or)?d|passphrase|pass|pwd|pw|key)"
+_OPTION_END = r"(?:token|secret|passw(?:or)?d|passphrase|passin|passout|pass|pwd|pw|key|credentials?|creds?)"
+_NAME_HINTS = ("token", "secret", "pass", "pwd", "pw", "key")
+_HEADERS = r"(?:(?:proxy-)?authorization|cookie|(?:[a-z]{1,20}-){0,3}(?:token|key|secret|password))"
 
 
 class _Rule(NamedTuple):
@@ -51,10 +56,10 @@ def _value(found: re.Match[str]) -> str:
 def _is_named(found: re.Match[str]) -> bool:
     """`name=value`, `name: value`: the whole name is before the words that the pattern begins with."""
     name, value = _name_before(found.string, found.end("name")), _value(found)
-    if not is_secret_name(name) or value.startswith(("$", "{", "<", "[", "(", "*")) or not value:
+    if not is_secret_name(name, value) or value.startswith(("$", "{", "<", "[", "(", "*")) or not value:
         return False
     if name.lower() == "token":  # of whatever kind
-        return len(value) >= 16 and bool(re.fullmatch(r"[\w.~+/=-]*\d[\w.~+/=-]*", value))
+        return len(value) >= 16 and bool(re.search(r"\d", value)) and bool(re.fullmatch(r"[\w.~+/=-]+", value))
     return not _says_nothing(value)
 
 
@@ -67,26 +72,35 @@ def _name_before(text: str, end: int) -> str:
 
 
 def _is_option(found: re.Match[str]) -> bool:
-    return takes_secret(found["option"]) and not _says_nothing(_value(found))
+    return takes_secret(found["option"], _value(found)) and not _says_nothing(_value(found))
+
+
+def _is_option_of_tool(found: re.Match[str]) -> bool:
+    words = split_before(found.string, found.start("option"))
+    return bool(find_secret(words, found["option"], not found["gap"], "user:password")) and not _says_nothing(
+        _value(found)
+    )
 
 
 def _says_nothing(value: str) -> bool:
     return bool(_PROSE.fullmatch(value.strip(".,:"))) or value.startswith(MASK.rstrip("]"))
 
 
+# Each costs no more than the length of the text, whoever wrote it: a pattern begins with what cannot stand in what it
+# goes on with, or takes all that it has looked at even where that is not meant; else what it looks at is bounded.
 _RULES = (
     _Rule(
         ("private key-----",),
         re.compile(
-            r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?P<a>(?:[^-]|-(?!----)){1,20000})"
-            r"-----END [A-Z0-9 ]*PRIVATE KEY-----"
+            r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----(?P<a>(?:[^-]|-(?!----)){1,20000})"
+            r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY-----"
         ),
     ),
     _Rule(  # cut off before its end
         ("private key-----",),
-        re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?P<a>(?:(?:\\n|\s)+[A-Za-z0-9+/=]{16,})+)"),
+        re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----(?P<a>(?:(?:\\n|\s)+[A-Za-z0-9+/=]{16,})+)"),
     ),
-    _Rule(("://",), re.compile(r"[a-z][a-z0-9+.-]{1,20}://[^\s/@:'\"]*:(?P<a>[^\s/'\"]+)@", re.I)),
+    _Rule(("://",), re.compile(r"(?<=[a-z0-9+.-][a-z0-9+.-])://[^\s/@:'\"]*:(?P<a>[^\s/'\"]+)@", re.I)),
     _Rule(("://",), re.compile(r"https?://(?P<a>[^\s/@:'\"]{20,})@", re.I)),
     _Rule(
         ("authorization", "cookie"),
@@ -99,18 +113,46 @@ _RULES = (
     ),
     _Rule(("bearer", "basic"), re.compile(r"\b(?:bearer|basic)\s+(?P<a>(?=[\w.~+/=-]*\d)[\w.~+/=-]{16,})", re.I)),
     _Rule(
-        ("token", "secret", "pass", "pwd", "key"),
+        _NAME_HINTS,
         re.compile(rf"(?P<name>{_NAME_END})(?:\\?[\"'])?\s{{0,3}}(?:=>|=|:)\s{{0,3}}{_VALUE.format('a')}", re.I),
         _is_named,
     ),
     _Rule(
-        ("token", "secret", "pass", "pwd", "key"),
+        (*_NAME_HINTS, "cred"),
         re.compile(
-            rf"(?<![\w-])--?(?P<option>(?:[a-z][\w-]*?)?{_NAME_END})"
-            rf"(?:\s+(?!-){_VALUE.format('a')}|[\"'],\s*[bru]?[\"'](?P<b>[^\"'\n]+)[\"'])",
+            rf"(?<![\w-])--?(?P<option>(?:[a-z][\w-]*?)?{_OPTION_END})"
+            rf"(?:(?:\s+|=)(?!-){_VALUE.format('a')}|[\"'],\s*[bru]?[\"'](?P<b>[^\"'\n]+)[\"'])",
             re.I,
         ),
         _is_option,
+    ),
+    _Rule(  # curl -u bob:X
+        HINTS,
+        re.compile(
+            r"(?<=[\s'\"])(?P<option>-[uU]|--(?:proxy-)?user)(?P<gap>[ \t=]{1,3}|[\"'],\s{0,3}|)"
+            r"[\"']?[^\s:\"'/]{1,100}:(?P<a>[^\s\"']+)"
+        ),
+        _is_option_of_tool,
+    ),
+    _Rule(  # mysql -pX, docker login -p X
+        HINTS,
+        re.compile(
+            rf"(?<=[\s'\"])(?P<option>-pw(?=[\s'\"])|-[pPaw])(?P<gap>[ \t]{{1,3}}|[\"'],\s{{0,3}}|){_VALUE.format('a')}"
+        ),
+        _is_option_of_tool,
+    ),
+    _Rule(  # curl -H Authorization:X
+        ("-h", "--header"),
+        re.compile(
+            rf"(?<=[\s'\"])(?:-H|--header)[ =]?(?:[\"'],\s{{0,3}})?"
+            rf"(?:[\"']{_HEADERS}:\s{{0,3}}(?P<a>[^\s\"'][^\"'\n]*)|{_HEADERS}:(?P<b>[^\s\"']+))",
+            re.I,
+        ),
+    ),
+    _Rule(  # "with password 'X'"
+        ("password", "passwd"),
+        re.compile(r"(?<![\w-])passw(?:or)?d\s{1,3}(?:\"(?P<a>[^\"\n]+)\"|'(?P<b>[^'\n]+)')", re.I),
+        lambda found: not _says_nothing(_value(found)),
     ),
     _Rule(
         ("sig", "credential"),
@@ -129,8 +171,13 @@ _RULES = (
             r"|(?:sk|rk)_(?:live|test)_[A-Za-z0-9]{10,}|(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])"
             r"|xox[a-z]-[\w-]{10,}|xapp-\d-[\w-]{10,}|glpat-[\w-]{16,}|npm_[A-Za-z0-9]{30,}|pypi-AgE[\w-]{16,}"
             r"|AIza[\w-]{30,}|ya29\.[\w-]{20,}|SG\.[\w-]{16,}\.[\w-]{16,}|nvapi-[\w-]{20,}|gsk_[A-Za-z0-9]{20,}"
-            r"|r8_[A-Za-z0-9]{30,}|wandb_v1_\w{16,}|dop_v1_[0-9a-f]{32,}|eyJ[\w-]{10,}\.[\w-]{4,}\.[\w-]*)"
+            r"|r8_[A-Za-z0-9]{30,}|wandb_v1_\w{16,}|dop_v1_[0-9a-f]{32,})"
         ),
+    ),
+    _Rule(
+        ("eyj",),
+        re.compile(r"(?<![A-Za-z0-9])(?P<a>eyJ[\w-]{10,}(?:\.[\w-]{4,}\.[\w-]*)?)"),
+        lambda found: "." in found["a"],
     ),
 )
 
@@ -179,7 +226,7 @@ class Redactor:
         """Word by word: what follows `--token` goes whatever it looks like."""
         if not self._is_on:
             return tuple(map(mark_bytes, argv))
-        given = [_find_given(before, word) for before, word in zip(("", *argv), argv, strict=False)]
+        given = [_find_given(argv, at) for at in range(len(argv))]
         self._learn(filter(None, given))
         return tuple(
             word.removesuffix(secret) + MASK if secret else self.text(word)
@@ -239,14 +286,30 @@ class Redactor:
         return msgspec.structs.replace(struct, **changed) if changed else struct
 
 
-def _find_given(before: str, word: str) -> str:
+def _find_given(argv: Sequence[str], at: int) -> str:
     """What this word of a command line gives away: the end of it, or nothing."""
-    if before.startswith("-") and "=" not in before and not word.startswith("--") and takes_secret(before):
+    word, before = argv[at], argv[at - 1] if at else ""
+    if before.startswith("-") and "=" not in before and not word.startswith("--") and takes_secret(before, word):
         return word
     if before == "login" and re.fullmatch(r"[0-9a-f]{40}", word):  # wandb
         return word
+    if before in ("-H", "--header") and (header := re.match(rf"{_HEADERS}:\s{{0,3}}(\S.*)", word, re.I | re.S)):
+        return header[1]
     name, _, value = word.partition("=")
-    return value if re.fullmatch(r"[\w.-]+", name) and is_secret_name(name) else ""
+    if re.fullmatch(r"[\w.-]+", name) and _is_named_word(name, value, before):
+        return value
+    words = argv[max(0, at - _MOST_WORDS_BEFORE) : at]
+    return (
+        find_secret(words[:-1], before, False, word)
+        or find_secret(words, name, True, value)
+        or find_secret(words, word[:2], True, word[2:])
+    )
+
+
+def _is_named_word(name: str, value: str, before: str) -> bool:
+    """`name=value` as a word. What follows `sh -c` is a script, and read as a text."""
+    is_option = name.startswith("-")
+    return (is_option or before != "-c") and (is_secret_name(name, value) or (is_option and takes_secret(name, value)))
 
 
 def _span(found: re.Match[str]) -> tuple[int, int]:

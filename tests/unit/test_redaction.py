@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import string
+import subprocess
+import sys
 
 import msgspec
 import pytest
@@ -82,6 +85,30 @@ NAMED = [
     "OperationalError: authentication failed: dbname=x user=y password={} host=z",
     "machine api.wandb.ai login user password {}",
     "token={}",
+    "sh -c 'PGPASSWORD={} psql'",
+    "SSHPASS={}",
+    "dbpassword={}",
+    "rootpw={}",
+    "train.py --pass {} --epochs 3",
+    "train.py --pwd {}",
+    "train.py --credentials {}",
+    "train.py --wandb-key {}",
+    "KAGGLE_KEY={}",
+    "openssl req -passin pass:{}",
+    "curl -s -u bob:{} https://example.org",
+    "curl --user=bob:{}",
+    "curl -ubob:{}",
+    "/usr/bin/mysql -h db -p{} shop",
+    "x | mysqldump -p'{}' shop",
+    "docker login -u bob -p {} example.org",
+    "sshpass -p {} ssh -p 22 host",
+    "sshpass -p{} ssh host",
+    "redis-cli -a {}",
+    "Command '['sshpass', '-p', '{}', 'ssh']' returned non-zero exit status 1.",
+    "connecting as bob with password '{}'",
+    'password "{}" was refused',
+    "curl -H Authorization:{}",
+    "curl -H 'X-Api-Token: {}'",
 ]
 # Each looks a little like a secret, and is none.
 OTHERS = """
@@ -125,6 +152,23 @@ key_padding_mask=None, token_type_ids=[0, 1]
 std::basic_string<char, std::char_traits<char>>
 npm_config_registry npm_lifecycle_event
 if token == "x" and secret is None:
+train.py --passes 3 --pass 2 --key 5 --keys 3 --sort-key name --pw 1
+apptainer exec --pwd /work image.sif
+OLDPWD=/home/user bypass=true compass=3 lowpass=0.5
+mysql -p shop
+mysql -P 3306 -u bob shop
+docker run -p 8080:80 -u 1000:1000 image
+docker login -u bob example.org
+ssh -p 2222 host
+sshpass -e ssh -p 2222 host
+torchrun -p 4 curly -u bob:builder
+curl -u bob https://example.org
+curl -H Accept:text/html
+Access denied for user 'bob'@'h' (using password: YES)
+train.py --credentials gcp.json
+credentials: expired
+eyJust-a-long-name-with-hyphens.py
+pw: 5
 fault_address 0x00007f3a5c0de000
 """.strip().splitlines()
 
@@ -182,6 +226,74 @@ def test_a_command_line_is_read_word_by_word() -> None:
         "--ask-password",
         "train.csv",
     )
+
+
+@pytest.mark.parametrize(
+    ("argv", "secret"),
+    [
+        (("curl", "-u", "bob:x", "https://example.org"), ("-u", f"bob:{MASK}")),
+        (("mysql", "-px", "-h", "db"), (f"-p{MASK}", "-h")),
+        (("docker", "login", "-p", "x", "host"), ("-p", MASK)),
+        (("sudo", "sshpass", "-p", "x", "ssh", "-p", "22"), ("-p", MASK, "ssh", "-p", "22")),
+        (("curl", "-H", "Authorization:abc"), ("-H", f"Authorization:{MASK}")),
+        (("curl", "-H", "Authorization: abc def"), ("-H", f"Authorization: {MASK}")),
+        (("train.py", "--pass", "zz", "3"), ("--pass", MASK, "3")),
+        (("train.py", "--credentials=zz"), (f"--credentials={MASK}",)),
+        (("sh", "-c", "PGPASSWORD=x psql -p 5432"), ("-c", f"PGPASSWORD={MASK} psql -p 5432")),
+    ],
+)
+def test_a_password_goes_where_it_is_one_by_the_program(argv: tuple[str, ...], secret: tuple[str, ...]) -> None:
+    told = Redactor().argv(argv)
+    assert len(told) == len(argv)
+    assert " ".join(secret) in " ".join(told), told
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "mysql -p shop",
+        "docker run -p 80:80",
+        "ssh -p 22",
+        "train.py --pass 2 --pwd /x --passes 3 --key 5",
+        "train.py --credentials /etc/x.json --password-file x --nopassword y",
+        "curl -H Accept:text/html -u bob",
+    ],
+)
+def test_another_word_of_a_command_line_stays(line: str) -> None:
+    assert Redactor().argv(line.split()) == tuple(line.split())
+
+
+# Each makes one pattern begin again and again, look far, and find nothing.
+HOSTILE = (
+    "-eyJ", "eyJaaaaaaaaaa.eyJ_", "-----BEGIN PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----\nAAAAAAAAAAAAAAAAA",
+    "-----BEGIN A", "a://", "aaaaaaaaaaaaaaaaaaaaaaa", "aaaaaaaaaaaaaaaaaaaaaaaaaaa://x:", "a://b:c",
+    "https://xxxxxxxxxxxxxxxxxxxxxx", "authorization ", "authorization:", 'cookie:"', "cookie: 'x", "bearer",
+    "bearer aaaaaaaaaaaaaaaaaaaaaaaa-", "bearer  ", "key=", "key='", "key=\"'", "key=,", "api_key=,,", "token=1",
+    "token=1!", "-key", "--key ", "--a-key '", "--pass=", "x-key", "?sig", "&sig=&", "wandb ",
+    "wandb-0123456789abcdef0123456789abcdef012345 ", "machine ", "machine a login b password", " machine a login ",
+    "-machine", "SG.aaaaaaaaaaaaaaaa", "sk-a", "hf_a1", "github_pat_", "xoxa-", "curl -u ", "curl -u a:", "mysql -p",
+    "mysql -p'", " -u'", 'sshpass -p "', "-H cookie:", "-H 'a-a-a-", '--header "cookie: ', "password '", 'passwd "',
+    "\\", "A", " ", "\n", "1",
+)  # fmt: skip
+CPU_S = 180  # many times what they cost; one pattern that costs the square of a length takes longer
+READ_HOSTILE = """
+import sys
+from harness.evidence.redaction import _RULES, Redactor
+hints = " ".join(hint for rule in _RULES for hint in rule.hints)
+for piece in sys.argv[1:]:
+    print(repr(piece), flush=True)
+    Redactor().text(f"{hints}\\n{piece * ((1 << 20) // len(piece))}")
+Redactor().text("token=" + "1" * (1 << 20) + "!")
+"""
+
+
+def test_no_text_costs_more_than_its_length() -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
+
+    command = [sys.executable, "-c", READ_HOSTILE, *HOSTILE]
+    done = subprocess.run(command, capture_output=True, preexec_fn=limit, check=False)
+    assert done.returncode == 0, done.stdout.decode().splitlines()[-1:]
 
 
 def test_what_was_given_away_once_is_known_everywhere() -> None:
