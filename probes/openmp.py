@@ -116,12 +116,20 @@ def use_sklearn():
 USES = {"torch": use_torch, "faiss": use_faiss, "numpy": use_numpy, "scipy": use_scipy, "sklearn": use_sklearn}
 
 
+def describe_error(error):
+    try:
+        return str(error)[:500]
+    except Exception:
+        return "it cannot be told"
+
+
 def attempt(work):
     """Null, or what was raised; a module may even call sys.exit()."""
     try:
         work()
     except BaseException as error:
-        return {"type": type(error).__name__, "text": str(error)[:500], "missing": getattr(error, "name", None)}
+        missing = getattr(error, "name", None) if isinstance(error, ImportError) else None
+        return {"type": type(error).__name__, "text": describe_error(error), "missing": missing}
     return None
 
 

@@ -158,6 +158,42 @@ def test_a_module_that_ends_the_process(modules: Modules) -> None:
     assert gone.images > 0  # what was there before the import
 
 
+WRITE_TO_PIPES = """
+import os, stat
+def write(data):
+    for fd in range(3, 64):
+        try:
+            if stat.S_ISFIFO(os.fstat(fd).st_mode):
+                os.write(fd, data)
+        except OSError:
+            pass
+write(FORGED)
+"""
+SEEN = '{"pid": %d, "python": "3", "platform": "x", "images": [], "calls": [[5, "x", 0, 0]]}'
+STEP = '{"step": "import", "module": "first", "error": null, "seen": %s}\n'
+
+
+@pytest.mark.parametrize(
+    ("forged", "why"),
+    [
+        (b"hello\n", "malformed"),
+        (b'{"step": "import"}\n', "module"),
+        (b"[" * 60000 + b"\n", "Expected `object`"),
+        (STEP.encode() % SEEN.encode() % 1, "process 1, which is none of its own"),
+    ],
+)
+def test_a_module_that_writes_into_the_report_is_not_believed(modules: Modules, forged: bytes, why: str) -> None:
+    modules(first=WRITE_TO_PIPES.replace("FORGED", repr(forged)))
+    with pytest.raises(HarnessError, match=why):
+        take("first")
+
+
+def test_what_is_raised_may_be_anything(modules: Modules) -> None:
+    modules(first="class E(Exception):\n    name = object()\n    def __str__(self): raise E\nraise E")
+    (census,) = take("first")
+    assert census.gaps[0].why == "E: it cannot be told"
+
+
 def test_an_interpreter_that_does_not_run() -> None:
     with pytest.raises(HarnessError, match="cannot be started") as error:
         take_import_censuses("/nonexistent/python", ["json"])

@@ -13,12 +13,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from harness.capture.files.elf import Elf
 from harness.capture.files.images import read_maps
 from harness.capture.files.layout import _remember
-from harness.capture.openmp.imports import read_listing
+from harness.capture.openmp.imports import Listed, read_listing
 from harness.capture.openmp.live import complete, take_census
 from harness.capture.openmp.registration import remove_record
 from harness.capture.openmp.sighting import Slot, look_while_held
@@ -163,7 +164,8 @@ def test_outside_and_inside_agree(patients: tuple[str, Child]) -> None:
     seen_inside = {(name, slot, value) for _, name, slot, value in inside["calls"]}
     assert {(slot.name, slot.address, slot.value) for slot in slots_of(child.pid).values()} == seen_inside
 
-    outside, listed = take_census(child.pid), complete(read_listing({**inside, "pid": child.pid}))
+    listed = complete(read_listing(msgspec.convert({**inside, "pid": child.pid}, Listed)))
+    outside = take_census(child.pid)
     assert set(listed.callers) == set(outside.callers)  # one in the order of loading, the other by address
     assert {one.place for one in listed.runtimes} == {one.place for one in outside.runtimes}
 

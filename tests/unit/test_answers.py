@@ -5,6 +5,8 @@ from __future__ import annotations
 import mmap
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterable
@@ -14,6 +16,7 @@ import msgspec
 import pytest
 
 from harness import native
+from harness.capture.alive.device import read_shares, read_users
 from harness.capture.alive.living import parse_stat
 from harness.capture.arrays.archive import read_array_file
 from harness.capture.cgroup import list_groups
@@ -23,7 +26,7 @@ from harness.capture.frames import Places, read_engine, read_spy, read_walk
 from harness.capture.gdb_stacks import read_gdb
 from harness.capture.link import Link
 from harness.capture.macos_memory import parse_jetsam, parse_memorystatus
-from harness.capture.remote.hosts import ask_all
+from harness.capture.remote.hosts import AT_A_TIME, ask_all
 from harness.capture.remote.place import Host
 from harness.capture.remote.shell import ShellLook
 from harness.errors import HarnessError, Unreadable
@@ -152,8 +155,80 @@ def test_one_host_that_is_late_or_talks_nonsense_is_one_answer() -> None:
     assert all(isinstance(found[host], HarnessError) for host in _named(hosts, "late", "hostile"))
 
 
+ASK_LATE = """
+import subprocess, sys, threading, time
+from harness.capture.remote.hosts import AT_A_TIME, ask_all
+from harness.capture.remote.link import Link
+from harness.capture.remote.place import Host
+
+def ask(host):
+    if host.name == "late":
+        link = Link("late", ["sleep", "1000"], "")
+        print(link.pid, flush=True)
+        try:
+            threading.Event().wait()
+        finally:
+            link.close()
+    return "well"
+
+found = ask_all([Host(name) for name in sys.argv[1:]], ask, deadline_s=0.3)
+print([str(answer) for answer in found.values()], flush=True)
+"""
+
+
+@pytest.mark.parametrize("names", [["late"], ["late", "one"], ["late", *map(str, range(40)), "late"]])
+def test_nobody_waits_for_a_host_that_is_late_not_even_to_leave(names: list[str]) -> None:
+    command = [sys.executable, "-c", ASK_LATE, *dict.fromkeys(names)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    pid, told = done.stdout.splitlines()
+    assert "late has not answered in time." in told and told.count("well") == len(set(names)) - 1
+    assert not Path("/proc", pid).exists()
+
+
+def test_hosts_that_are_late_do_not_keep_the_others_waiting() -> None:
+    def ask(host: Host) -> str:
+        if host.name and host.name.startswith("late"):
+            over.wait()
+        return "well"
+
+    over = threading.Event()
+    hosts = [Host(f"late{number}") for number in range(AT_A_TIME)] + [Host("one")]
+    try:
+        assert ask_all(hosts, ask, deadline_s=0.2)[hosts[-1]] == "well"
+    finally:
+        over.set()
+
+
+def test_a_bug_of_ours_is_no_answer_of_a_host() -> None:
+    def ask(host: Host) -> str:
+        raise ZeroDivisionError
+
+    for hosts in ([Host("one")], [Host("one"), Host("two")]):
+        with pytest.raises(ZeroDivisionError):
+            ask_all(hosts, ask, deadline_s=5.0)
+
+
 def _named(hosts: Iterable[Host], *names: str) -> list[Host]:
     return [host for host in hosts if host.name in names]
+
+
+NVIDIA = [
+    "GPU-1, 50", "GPU-1, [N/A]", "GPU-1", "GPU-1, ²", f"GPU-1, {MANY}", "GPU-1, 101", "GPU-1, -1", "GPU-1, 5, 6", ",",
+]  # fmt: skip
+
+
+def test_a_row_of_nvidia_smi_that_is_none_is_left_out() -> None:
+    assert list(read_shares("\n".join(NVIDIA).encode())) == [("GPU-1", 50)]
+    rows = [
+        "7, GPU-1, 300",
+        "[N/A], GPU-1, 300",
+        f"{MANY}, GPU-1, 3",
+        "²,GPU-1,3",
+        "7, GPU-1",
+        "7, 8, 9, 10",
+        "7, GPU-1, ",
+    ]
+    assert list(read_users("\n".join(rows).encode())) == [(7, "GPU-1", 300)]
 
 
 # What only a fuzzer thinks of

@@ -12,10 +12,35 @@ from harness.capture.alive.counting import make_counter
 from harness.capture.stacks import run_tool
 from harness.capture.trust import find_program
 from harness.evidence.alive import Counter
+from harness.evidence.answers import find_number
 
 _DEADLINE_S = 3.0
 _EVERY_S = 2.0
+_MOST_BYTES = 1 << 20
 _FORMAT = "--format=csv,noheader,nounits"
+
+
+def read_shares(output: bytes) -> Iterator[tuple[str, int]]:
+    """GPU and busy percent. A row in which a number is missing ("[N/A]"), or that is none, is left out."""
+    for words in _split(output, 2):
+        percent = find_number(words[1])
+        if percent is not None and percent <= 100:
+            yield words[0], percent
+
+
+def read_users(output: bytes) -> Iterator[tuple[int, str, int]]:
+    """Process, GPU and MiB, likewise."""
+    for words in _split(output, 3):
+        pid, mebibytes = find_number(words[0]), find_number(words[2])
+        if pid is not None and mebibytes is not None:
+            yield pid, words[1], mebibytes
+
+
+def _split(output: bytes, columns: int) -> Iterator[list[str]]:
+    for line in output[:_MOST_BYTES].decode(errors="replace").split("\n"):
+        words = [word.strip() for word in line.split(",")]
+        if len(words) == columns:
+            yield words
 
 
 class Meter:
@@ -33,25 +58,24 @@ class Meter:
         if self._tool is None or at_s < self._due_s:
             return
         self._due_s = at_s + _EVERY_S
-        for uuid, share in self._ask("--query-gpu=uuid,utilization.gpu"):
+        for uuid, percent in read_shares(self._ask("--query-gpu=uuid,utilization.gpu")):
             seen = self._busy_ms[uuid]
-            spent_ms = round(int(share) / 100 * (at_s - self._before_s) * 1000)
+            spent_ms = round(percent / 100 * (at_s - self._before_s) * 1000)
             seen.append((at_s, seen[-1][1] + spent_ms if seen else 0))
-        for pid, uuid, mebibytes in self._ask("--query-compute-apps=pid,gpu_uuid,used_memory"):
-            self._mebibytes[int(pid)].append((at_s, int(mebibytes)))
-            self._used_by[int(pid)].add(uuid)
+        for pid, uuid, mebibytes in read_users(self._ask("--query-compute-apps=pid,gpu_uuid,used_memory")):
+            self._mebibytes[pid].append((at_s, mebibytes))
+            self._used_by[pid].add(uuid)
         self._before_s = at_s
 
-    def _ask(self, question: str) -> Iterator[list[str]]:
-        """Rows in which a number is missing ("[N/A]") are left out. After an error it is not asked again."""
-        said = run_tool([str(self._tool), question, _FORMAT], _DEADLINE_S)
+    def _ask(self, question: str) -> bytes:
+        """After an error it is not asked again."""
+        if self._tool is None:
+            return b""
+        said = run_tool([self._tool, question, _FORMAT], _DEADLINE_S)
         if said.error is not None:
             self._tool = None
-            return
-        for line in said.output.decode(errors="replace").splitlines():
-            words = [word.strip() for word in line.split(",")]
-            if words[-1].isdigit():
-                yield words
+            return b""
+        return said.output
 
     def counters(self, pid: int) -> Iterator[Counter]:
         """Of the GPUs that this process uses."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import re
 import resource
@@ -22,8 +21,9 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from harness.capture.files.images import read_maps
@@ -31,7 +31,8 @@ from harness.capture.openmp.live import complete
 from harness.capture.openmp.registration import remove_record
 from harness.capture.openmp.sighting import RECORD, Seen, Sighting, Slot, look_while_held
 from harness.capture.payload import payload
-from harness.errors import HarnessError
+from harness.errors import HarnessError, Unreadable
+from harness.evidence.answers import decode_json
 from harness.evidence.crash import Image
 from harness.evidence.gap import Gap
 from harness.evidence.model import name_signal
@@ -43,14 +44,43 @@ _MOST_PERMUTED = 3
 _BANNER = re.compile(rb"^(?:LLVM|Intel\(R\)) OMP version: ", re.M)
 _LAST_WORDS = re.compile(rb"^(?:OMP: Error #15.*|Assertion failure .*|.*\blibgomp: .*)$", re.M)
 _MOST_WORDS = 1 << 20
+_MOST_LINE = 16 << 20
 _POLL_S = 0.5
 _REST_S = 0.5
+
+
+class Raised(Struct, frozen=True):
+    """What an import or a first use has ended with. `missing`: the module that there is not."""
+
+    type: str
+    text: str
+    missing: str | None = None
+
+
+class Listed(Struct, frozen=True):
+    """What a child says of itself: images with base and size, calls with image, name, slot and value."""
+
+    pid: int
+    python: str
+    platform: str
+    images: tuple[tuple[str, int, int], ...]
+    calls: tuple[tuple[int, str, int, int], ...]
+    error: str | None = None
+
+
+class Told(Struct, frozen=True):
+    """One line of a child's report."""
+
+    step: Literal["start", "import", "use"]
+    module: str | None
+    error: Raised | None
+    seen: Listed
 
 
 class Walk(NamedTuple):
     """One child, from its first import to its end. `ended` null: it did all it was asked to."""
 
-    told: list[dict[str, Any]]
+    told: list[Told]
     looks: list[Census]
     ended: str | None
     words: str | None
@@ -67,7 +97,7 @@ def take_import_censuses(python: str, modules: Sequence[str], deadline_s: float 
         if left in censuses:
             continue
         walk = _walk(python, left, deadline_s)
-        missing |= {step["module"] for step in walk.told if _is_missing(step)}
+        missing |= {step.module for step in walk.told if step.module and _is_missing(step)}
         left = tuple(module for module in left if module not in missing)
         censuses[left] = _assemble(python, left, walk, deadline_s)
     absent = tuple(f"There is no module {module}." for module in modules if module in missing)
@@ -84,8 +114,9 @@ def list_orders(modules: Sequence[str]) -> list[tuple[str, ...]]:
 
 def _assemble(python: str, order: tuple[str, ...], walk: Walk, deadline_s: float) -> Census:
     last = walk.looks[-1] if walk.looks else Census("imports", python, None, sysconfig.get_platform(), 0, (), (), ())
-    told = {key: walk.told[-1]["seen"][key] for key in ("python", "platform")} if walk.told else {}
-    census = replace(last, subject="imports", name=python, order=order, **told)
+    census = replace(last, subject="imports", name=python, order=order)
+    if walk.told:
+        census = replace(census, python=walk.told[-1].seen.python, platform=walk.told[-1].seen.platform)
     if _needs_count(census):
         census = _count_initialised(census, _walk(python, order, deadline_s, KMP_VERSION="1").banners)
     gaps = (*census.gaps, *_list_gaps(walk, order, deadline_s))
@@ -95,12 +126,12 @@ def _assemble(python: str, order: tuple[str, ...], walk: Walk, deadline_s: float
 def _walk(python: str, order: tuple[str, ...], deadline_s: float, **settings: str) -> Walk:
     """Runs one child. It is ended by us at the deadline only."""
     until = time.monotonic() + deadline_s
-    told: list[dict[str, Any]] = []
+    told: list[Told] = []
     looks: list[Census] = []
     with tempfile.TemporaryFile() as output, _start(python, order, output.fileno(), settings) as child:
         for line in _read_lines(child, until):
-            told.append(json.loads(line))
-            looks.append(complete(_look(told[-1]["seen"])))
+            told.append(_read_step(python, line, child.process.pid))
+            looks.append(complete(_look(told[-1].seen)))
             with contextlib.suppress(OSError):  # it may be dead already
                 os.write(child.gate, b"\n")
         late = time.monotonic() >= until
@@ -112,6 +143,35 @@ def _walk(python: str, order: tuple[str, ...], deadline_s: float, **settings: st
         last = words.decode(errors="replace").strip().rpartition("\n")[2] or _describe(status)
         raise HarnessError(f"{python} does not run: {last}.", hint=f"{python} --version")
     return Walk(told, looks, ended, _find_words(words) if ended else None, len(_BANNER.findall(words)), late)
+
+
+def _read_step(python: str, line: bytes, child: int) -> Told:
+    """A module that is imported could write there as well; what then comes is not to be believed."""
+    try:
+        return read_report(line, child)
+    except Unreadable as error:
+        raise HarnessError(
+            f"What {python} reports of the imports is no report, so a module may have written there: {error}.",
+            hint=f"harness openmp --python {python}",
+        ) from error
+
+
+def read_report(line: bytes, child: int) -> Told:
+    """Of `child`, or of a process that it has started. Unreadable."""
+    told = decode_json(line, Told, _MOST_LINE)
+    if told.seen.pid != child and not _is_below(told.seen.pid, child):
+        raise Unreadable(f"it speaks of process {told.seen.pid}, which is none of its own")
+    if any(not 0 <= image < len(told.seen.images) for image, *_ in told.seen.calls):
+        raise Unreadable("it names an image that it has not listed")
+    return told
+
+
+def _is_below(pid: int, leader: int) -> bool:
+    """By the session, which is the child's own."""
+    try:
+        return pid > 0 and os.getsid(pid) == leader
+    except (OSError, OverflowError):
+        return False
 
 
 class _Child:
@@ -180,11 +240,13 @@ def _read_lines(child: _Child, until: float) -> Iterator[bytes]:
             return
         *lines, rest = (rest + data).split(b"\n")
         yield from lines
+        if len(rest) > _MOST_LINE:
+            yield rest  # which nobody takes for a line
 
 
-def _look(seen: dict[str, Any]) -> Sighting:
+def _look(seen: Listed) -> Sighting:
     """From outside where there is /proc, else what the child has listed itself."""
-    pid = int(seen["pid"])
+    pid = seen.pid
     try:
         _await_rest(Path("/proc", str(pid), "task"))
         return look_while_held(pid, read_maps(pid))
@@ -209,21 +271,21 @@ def _read_state(stat: Path) -> str:
         return "gone"
 
 
-def read_listing(seen: dict[str, Any]) -> Sighting:
+def read_listing(seen: Listed) -> Sighting:
     """What probes/openmp.py lists from inside, as if it had been seen from outside."""
     images = [
         Seen(Image(os.path.realpath(path), hex(base), hex(base + size)), base, base + size, replaced=False)
-        for path, base, size in seen["images"]
-        if Path(path).exists()  # not so for what macOS has in its shared cache, and for the vDSO
+        for path, base, size in seen.images
+        if _exists(path)  # not so for what macOS has in its shared cache, and for the vDSO
     ]
     slots: dict[int, list[Slot]] = {}
-    for image, name, address, value in seen["calls"]:
-        slots.setdefault(seen["images"][image][1], []).append(Slot(name, address, value))
+    for image, name, address, value in seen.calls:
+        slots.setdefault(seen.images[image][1], []).append(Slot(name, address, value))
     gaps = [Gap(RECORD, "cannot be read on this system")]
-    if "error" in seen:
-        gaps.append(Gap("loaded images", seen["error"]))
+    if seen.error is not None:
+        gaps.append(Gap("loaded images", seen.error))
     return Sighting(
-        pid=int(seen["pid"]),
+        pid=seen.pid,
         images=tuple(image._replace(slots=tuple(slots.get(image.base, ()))) for image in images),
         executable=images[0].image.path if images else None,
         root="",
@@ -233,6 +295,13 @@ def read_listing(seen: dict[str, Any]) -> Sighting:
         gaps=tuple(gaps),
         seconds=0.0,
     )
+
+
+def _exists(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except (OSError, ValueError):  # no path at all
+        return False
 
 
 def _describe(status: int) -> str:
@@ -268,42 +337,41 @@ def _count_initialised(census: Census, banners: int) -> Census:
     return replace(census, runtimes=runtimes)
 
 
-def _is_missing(step: dict[str, Any]) -> bool:
-    error = step["error"]
-    missing = error is not None and error["type"] == "ModuleNotFoundError"
-    return bool(missing and f"{step['module']}.".startswith(f"{error['missing']}."))
+def _is_missing(step: Told) -> bool:
+    missing = step.error is not None and step.error.type == "ModuleNotFoundError"
+    return bool(missing and step.error and f"{step.module}.".startswith(f"{step.error.missing}."))
 
 
 def _list_gaps(walk: Walk, order: tuple[str, ...], deadline_s: float) -> Iterator[Gap]:
     for step in walk.told:
-        error = step["error"]
+        error = step.error
         if error is None or _is_missing(step):
             continue
-        what = f"{'import' if step['step'] == 'import' else 'first use'} of {step['module']}"
-        if error["type"] == "Unknown":
+        what = f"{'import' if step.step == 'import' else 'first use'} of {step.module}"
+        if error.type == "Unknown":
             yield Gap(what, "no small operation of it is known here, so only its import was seen")
         else:
-            yield Gap(what, f"{error['type']}: {error['text']}")
+            yield Gap(what, f"{error.type}: {error.text}")
     if walk.late:
         yield Gap(f"import of {', '.join(order)}", f"was not over within {deadline_s:.0f} s")
 
 
 def _list_steps(walk: Walk, order: tuple[str, ...]) -> Iterator[Step]:
     for told, look in zip(walk.told, walk.looks, strict=True):
-        if told["step"] != "start" and told["error"] is None:
+        if told.step != "start" and told.module is not None and told.error is None:
             loaded = tuple(copy.place.image for copy in look.runtimes)
             initialised = tuple(copy.place.image for copy in look.runtimes if copy.initialised)
-            yield Step(told["step"], told["module"], loaded, initialised)
+            yield Step(told.step, told.module, loaded, initialised)
     if walk.ended:
         kind, module = _find_next(walk.told, order)
         yield Step(kind, module, ended=walk.ended, words=walk.words)
 
 
-def _find_next(told: list[dict[str, Any]], order: tuple[str, ...]) -> tuple[Any, str]:
+def _find_next(told: list[Told], order: tuple[str, ...]) -> tuple[Any, str]:
     """The step that comes after these: the one that the child died in."""
-    imports = [step for step in told if step["step"] == "import" and not _is_missing(step)]
+    imports = [step for step in told if step.step == "import" and not _is_missing(step)]
     if len(imports) < len(order):
         return "import", order[len(imports)]
-    imported = [step["module"] for step in imports if step["error"] is None]
-    used = sum(1 for step in told if step["step"] == "use")
-    return "use", (*imported, order[-1])[used]
+    imported = [step.module for step in imports if step.module and step.error is None]
+    used = sum(step.step == "use" for step in told)
+    return "use", (*imported, order[-1])[min(used, len(imported))]

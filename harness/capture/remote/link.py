@@ -6,6 +6,7 @@ said over it; whatever comes back is bounded.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import select
@@ -68,6 +69,18 @@ def build_command(host: Host, reach: Reach, script: str) -> list[str]:
     return [*words, "--", str(host.name), " ".join(["exec", *root, "sh", "-c", f"'{script}'"])]
 
 
+_OPEN: set[subprocess.Popen[bytes]] = set()
+
+
+@atexit.register
+def _end_open() -> None:
+    """Those of hosts that nobody waits for any more: ssh would stay for as long as the other side likes."""
+    for process in list(_OPEN):
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_SETTLE_S)
+
+
 class LinkBroken(HarnessError):
     """The other side is gone, or does not answer."""
 
@@ -92,6 +105,7 @@ class Link:
         except OSError as error:
             hint = "install the OpenSSH client" if command[0] == "ssh" else f"command -v {command[0]}"
             raise HarnessError(f"{command[0]} cannot be run: {error.strerror}.", hint=hint) from error
+        _OPEN.add(self._process)
         self._stdin, self._stdout, self._stderr = (
             _not_null(pipe) for pipe in (self._process.stdin, self._process.stdout, self._process.stderr)
         )
@@ -186,6 +200,7 @@ class Link:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        _OPEN.discard(self._process)
         for pipe in (self._stdout, self._stderr):
             pipe.close()
 
