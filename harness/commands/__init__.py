@@ -117,6 +117,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     doctor.add_argument("targets", metavar="HOST", nargs="*", help="another machine: [user@]host")
     doctor.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    _add_no_redact(doctor)
     _add_reach(doctor, several=False)
     return parser
 
@@ -198,6 +199,7 @@ def _add_repro(commands: argparse._SubParsersAction[_Parser]) -> None:
     repro.add_argument("--save-repro", metavar="DIR", help="write the smallest failing arm as a script of its own")
     repro.add_argument("--cases", metavar="DIR", help="where cases are kept (default: as for run)")
     repro.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    _add_no_redact(repro)
 
 
 def _add_openmp(commands: argparse._SubParsersAction[_Parser]) -> None:
@@ -221,6 +223,7 @@ def _add_openmp(commands: argparse._SubParsersAction[_Parser]) -> None:
     openmp.add_argument("--dry-run", action="store_true", help="with fix: only show (the default)")
     openmp.add_argument("--keep", metavar="COPY", help="with fix: the copy that shall serve all (default: the newest)")
     openmp.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    _add_no_redact(openmp)
     openmp.add_argument("--via", metavar="PREFIX", help="reach the process by this command, e.g. 'docker exec -i c1'")
     openmp.add_argument("--sudo", action="store_true", help="look as root over there (sudo -n)")
 
@@ -238,6 +241,7 @@ def _add_npz(commands: argparse._SubParsersAction[_Parser]) -> None:
     npz.add_argument("--python", metavar="PY", help="with --measure: the interpreter (default: yours)")
     npz.add_argument("--to-npy", metavar="DIR", help="write each array as a .npy file, which can be mapped")
     npz.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    _add_no_redact(npz)
 
 
 def find_command(name: str) -> Callable[[argparse.Namespace], int]:

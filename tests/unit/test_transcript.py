@@ -71,7 +71,8 @@ def test_no_output_is_no_line(tmp_path: Path) -> None:
 
 
 UNSEEN = """
-202a 202b 202c 202d 202e 2066 2067 2068 2069 200e 200f 061c 200b 200c 200d 2060 feff ad 2028 2029 e0041
+202a 202b 202c 202d 202e 2066 2067 2068 2069 200e 200f 061c 200b 200c 200d 2060 feff ad 2028 2029 e0001 e0041 e007f
+34f 115f 1160 17b4 17b5 180b 180c 180d 180e 180f 206f 3164 fe00 fe0e fe0f ffa0 fff8 fffb 1bca0 1d173 e0100 e01ef e0fff
 """
 
 
@@ -83,5 +84,5 @@ def test_what_deceives_a_reader_does_not_reach_the_terminal(number: str) -> None
 
 
 def test_text_of_every_script_stays() -> None:
-    for text in ("Größe ≥ 3 µs", "שלום", "训练 完成", "обучение", "✓ 🚀"):
+    for text in ("Größe ≥ 3 µs", "שלום", "训练 完成", "обучение", "✓ 🚀", "ᠮᠣᠩᠭᠣᠯ", "ﷺ ︐ ￼ �"):
         assert clean_for_terminal(text) == text
