@@ -17,8 +17,8 @@ _LONGEST_LINE = 2000
 _ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
 _MARK = re.compile(rb"^([0-9]{1,18}) ([0-9]{1,19})\n", re.MULTILINE)
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-# What changes the order of what is seen, or is not seen at all: Default_Ignorable_Code_Point of Unicode 16 (bidirectional
-# controls, joiners, fillers, selectors of variants, tags), ends of lines that are no newline, and annotations.
+# What changes the order of what is seen, or is not seen at all: Default_Ignorable_Code_Point of Unicode 16 (directions,
+# joiners, fillers, selectors of variants, tags), ends of lines that are no newline, and annotations.
 _UNSEEN = re.compile(
     "[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"

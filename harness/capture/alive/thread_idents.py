@@ -44,7 +44,7 @@ class Threads:
     def find_near(self, address: int) -> tuple[int | None, bool | None]:
         """The ident that stands closest before this place."""
         data = self._memory.read(address // 8 * 8 - _NEAR, _NEAR)
-        for (ident,) in reversed(list(struct.iter_unpack("<Q", data))):
+        for (ident,) in reversed(list(struct.iter_unpack("<Q", data[: len(data) // 8 * 8]))):  # as much as there is
             if ident > _SMALLEST_IDENT and ident % 16 == 0 and self._memory.is_mapped(ident):
                 tid, alive = self.look_up(ident)
                 if tid is not None:

@@ -15,6 +15,7 @@ from harness.evidence.gap import Gap
 
 # The other options are about installing.
 _ABOUT_INDEXES = ("-i", "--index-url", "--extra-index-url", "--no-index", "--trusted-host", "--pre")
+_MOST_BYTES = 16 << 20
 _DEEPEST = 16  # requirements files that name others
 
 
@@ -38,8 +39,9 @@ def _read_into(found: Requirements, path: Path, depth: int) -> None:
     if depth > _DEEPEST:
         raise HarnessError(f"{path}: requirements files name each other", hint="pip freeze > requirements.txt")
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        with path.open("rb") as file:  # which may be a pipe: --requirements <(pip freeze)
+            text = file.read(_MOST_BYTES).decode("utf-8-sig")
+    except (OSError, ValueError) as error:
         raise HarnessError(f"cannot read {path}: {error}", hint="pip freeze > requirements.txt") from None
     for line in re.sub(r"\\\r?\n", " ", text).splitlines():
         line = re.sub(r"(^|\s+)#.*$", "", line).strip()
