@@ -2,7 +2,7 @@
 # Stamps inside .venv say what is installed, so a second run starts at once.
 
 .DELETE_ON_ERROR:
-.PHONY: demo test check docs bench accuracy fuzz soak lint interpreters clean help debian-packages
+.PHONY: demo test check docs bench accuracy fuzz exhaustion killing soak lint interpreters clean help debian-packages
 
 # Which makes .venv: the first that runs and can make a venv. A version manager's stub may not run, Debian's may lack
 # ensurepip. harness itself runs on 3.10 too; the pins of constraints.txt start at 3.11.
@@ -52,6 +52,14 @@ accuracy: .venv/dev.stamp  ## how often the zoo's verdicts are true, idle and lo
 fuzz: SECONDS ?= 600
 fuzz: .venv/dev.stamp  ## hostile answers for every reader of what others have written (SECONDS=600)
 	@nice $(BIN)/python -m tests.fuzz $(SECONDS)
+
+exhaustion: .venv/dev.stamp  ## each call of the crash path refused once, in the supervisor and in what dies (20 minutes)
+	@nice $(BIN)/python -m tests.zoo.exhaustion
+
+killing: TRIALS ?= 1000
+killing: SEED ?= 1
+killing: .venv/dev.stamp  ## supervisor, relays and tools killed together while a job runs or crashes (TRIALS=1000 SEED=1)
+	@nice $(BIN)/python -m tests.live.killing $(TRIALS) $(SEED)
 
 soak: SECONDS ?= 3600
 soak: SEED ?= 1

@@ -1,7 +1,7 @@
 """Whatever the machine refuses, and in whichever phase: the command's status and output are its own, and it is said.
 
 A table of resources and phases, each refused at the call (exhausting/refuse.c), and the same with real limits. All of
-it, every call of the crash path in turn: `python -m tests.zoo.exhaustion`.
+it, every call of the crash path in turn: `make exhaustion`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.live.processes import Ended, Harness, bare
-from tests.zoo.exhaustion import CRASHED, PHASES, RESOURCES, Patient, build
+from tests.zoo.exhaustion import CRASHED, PHASES, RESOURCES, SAYS, WANT, WHOLE, Patient, build, find_all_wrong_in_dying
 
 PYTHON = sys.executable
 # Until the number that was asked for lives, or a process is refused: then it crashes, with all of them beside it.
@@ -65,6 +65,15 @@ def test_what_is_refused_costs_the_report_only(
     if resource != "writing":  # of that, stderr is a part
         assert b"\nharness: " in ended.stderr or ended.stderr.startswith(b"harness: ")
     assert b"bug in harness" not in ended.stderr
+    if end == "crash" or phase == "start":
+        said = " ".join(ended.stderr.decode().split())
+        assert any(words in said for words in SAYS.get((resource, phase), WHOLE)), said
+
+
+def test_no_call_of_the_dying_process_is_needed_for_its_end(patient: Patient, tmp_path: Path) -> None:
+    """Each that the crash link makes in it is refused once."""
+    count, wrong = find_all_wrong_in_dying(patient, tmp_path, WANT)
+    assert count > 20 and not wrong, wrong
 
 
 def told(ended: Ended) -> str:
