@@ -51,6 +51,7 @@ accuracy: .venv/dev.stamp  ## how often the zoo's verdicts are true, idle and lo
 
 fuzz: SECONDS ?= 600
 fuzz: .venv/dev.stamp  ## hostile answers for every reader of what others have written (SECONDS=600)
+	@$(PIP) install --quiet -c constraints.txt atheris 2>/dev/null || true
 	@nice $(BIN)/python -m tests.fuzz $(SECONDS)
 
 exhaustion: .venv/dev.stamp  ## each call of the crash path refused once, in the supervisor and in what dies (20 minutes)

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import importlib.util
 import random
 import signal
 import sys
-import tempfile
 import time
 import traceback
 from pathlib import Path
 
 from tests.fuzz import answers, files, insides, words  # noqa: F401 (they fill the registry)
 from tests.fuzz.engine import Broken, Target, change, execute
+from tests.fuzz.guided import FOUND, guide
 from tests.fuzz.registry import TARGETS
 
 ROUND_S = 2.0
 MOST_CHANGES = 6
-FOUND = Path(tempfile.gettempdir(), "harness-fuzz-found")
 
 
 def make_input(target: Target, rng: random.Random) -> bytes:
@@ -55,6 +55,15 @@ def tell(target: Target, data: bytes, error: Broken, seen: collections.Counter[s
         print(f"{error} ({where}); python -m tests.fuzz again {target.name!r} {file}", flush=True)
 
 
+def guide_all(names: list[str], seconds: float, seen: collections.Counter[str]) -> None:
+    for name in names:
+        count, problem = guide(name, seconds / len(names))
+        seen[name] += count
+        if problem is not None:
+            seen[f"broken: {name}: {problem}"] += 1
+            print(problem, flush=True)
+
+
 def main() -> int:
     if sys.argv[1:2] == ["again"]:
         execute(TARGETS[sys.argv[2]], Path(sys.argv[3]).read_bytes())
@@ -63,9 +72,15 @@ def main() -> int:
     seed = random.SystemRandom().getrandbits(32)
     print(f"{len(names)} readers, {seconds:.0f} s, seed {seed}", flush=True)
     rng, seen = random.Random(seed), collections.Counter[str]()
-    until = time.monotonic() + seconds
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    has_guide = importlib.util.find_spec("atheris") is not None
+    if not has_guide:
+        print("atheris is not installed: random changes only", flush=True)
     with contextlib.suppress(KeyboardInterrupt):
+        if has_guide:
+            seconds /= 2
+            guide_all(names, seconds, seen)
+        until = time.monotonic() + seconds
         while (left_s := until - time.monotonic()) > 0:
             for name in names:
                 run_round(TARGETS[name], rng, min(ROUND_S, left_s / len(names)), seen)

@@ -1,8 +1,8 @@
 """Supervisor, relays and tools killed together: a seeded trial each, of a job that talks, leaves or crashes.
 
 `make killing TRIALS=1000 SEED=1`: what is found wrong is printed with its seed, and then the figures. Within 50 ms some
-of them are killed with SIGKILL, in any order. The job must go on to the end that it would have had, with all its output,
-but for 64 KiB of a channel whose relay was among them; nothing stays stopped or is left behind.
+of them are killed with SIGKILL, in any order. The job must go on to the end that it would have had, with all its
+output, but for 64 KiB of a channel whose relay was among them; nothing stays stopped or is left behind.
 """
 
 from __future__ import annotations
