@@ -9,7 +9,7 @@ import msgspec
 
 from harness.evidence.redaction import redact
 from harness.evidence.undecoded import encode_document
-from harness.report.text import look_of
+from harness.report.terminal import look_of
 
 _Document = TypeVar("_Document", bound=msgspec.Struct, contravariant=True)
 

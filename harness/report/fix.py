@@ -9,7 +9,8 @@ from msgspec import Struct
 
 from harness.remedy.links import Outcome
 from harness.remedy.openmp import Plan
-from harness.report.text import rows
+from harness.report.sections import Section, keep_told, make_section
+from harness.report.terminal import paint
 
 FIX_SCHEMA = "harness.openmp-fix/1"
 
@@ -26,20 +27,31 @@ class FixDocument(Struct, frozen=True):
 
 
 def render_fix(document: FixDocument, *, width: int, color: bool) -> str:
-    lines = [f"harness: {_headline(document)}"]
-    if document.plan is not None:
-        plan = document.plan
-        lines += rows("in", [plan.prefix], width, color)
-        lines += rows("keep", plan.kept, width, color)
-        lines += rows("link", [f"{link.path}  ->  {link.target}" for link in plan.links], width, color)
-        lines += rows("broken", [f"{path}: the copy it is a link to is gone" for path in plan.broken], width, color)
-        dealt_with = {f"{plan.prefix}/{path}" for path in (*plan.kept, *(link.path for link in plan.links))}
-        left = [refusal for refusal in plan.refused if refusal.path not in dealt_with]
-        lines += rows("leave", [f"{refusal.path}: {refusal.why}" for refusal in left], width, color)
-    if document.outcome is not None:
-        lines += rows("changed", document.outcome.changed, width, color)
-        lines += rows("as it was", document.outcome.already, width, color)
-    return "\n".join([*lines, *rows("next", _next(document), width, color)]) + "\n"
+    return paint(list_fix_sections(document), width=width, color=color)
+
+
+def list_fix_sections(document: FixDocument) -> list[Section]:
+    return keep_told(
+        [
+            make_section("harness", _headline(document), "notice", wrap=False),
+            *(_list_plan(document.plan) if document.plan else []),
+            make_section("changed", document.outcome.changed if document.outcome else None),
+            make_section("as it was", document.outcome.already if document.outcome else None),
+            make_section("next", _next(document), "next"),
+        ]
+    )
+
+
+def _list_plan(plan: Plan) -> list[Section]:
+    dealt_with = {f"{plan.prefix}/{path}" for path in (*plan.kept, *(link.path for link in plan.links))}
+    left = [refusal for refusal in plan.refused if refusal.path not in dealt_with]
+    return [
+        make_section("in", plan.prefix),
+        make_section("keep", plan.kept),
+        make_section("link", [f"{link.path}  ->  {link.target}" for link in plan.links]),
+        make_section("broken", [f"{path}: the copy it is a link to is gone" for path in plan.broken]),
+        make_section("leave", [f"{refusal.path}: {refusal.why}" for refusal in left]),
+    ]
 
 
 def _headline(document: FixDocument) -> str:

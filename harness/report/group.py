@@ -1,22 +1,35 @@
-"""The report on several targets for a terminal: who is elsewhere, the tree of all, each different verdict once."""
+"""The report on several targets: who is elsewhere, the tree of all, each different verdict once."""
 
 from __future__ import annotations
 
 from harness.diagnose.group import Group, Shared, share_verdicts
 from harness.diagnose.living import tell_outlier
 from harness.report.living import draw_tree
-from harness.report.text import paint_headline, rows, verdict_line
+from harness.report.sections import Item, Section, keep_told, list_gaps, make_headline, make_section
+from harness.report.terminal import paint
 
 
 def render_group(group: Group, *, width: int, color: bool) -> str:
+    return paint(list_group_sections(group), width=width, color=color)
+
+
+def render_group_line(group: Group, *, width: int, color: bool) -> str:
+    """For -q."""
+    return paint([head_group(group)], width=width, color=color)
+
+
+def list_group_sections(group: Group) -> list[Section]:
     shared = share_verdicts(group)
-    lines = [paint_headline(tell_group(group), width, color)]
-    lines += rows("tree", draw_tree(group.tree, None) if group.tree.count else [], width, color)
-    lines += rows("verdicts", [_tell(one) for one in shared], width, color)
-    lines += rows("not seen", [f"{gap.what}: {gap.why}" for gap in group.gaps], width, color)
-    lines += rows("next", [f"harness attach {_find_next(group, shared)}"], width, color)
-    lines += rows("case", [group.case] if group.case else [], width, color)
-    return "\n".join(lines) + "\n"
+    return keep_told(
+        [
+            head_group(group),
+            make_section("tree", draw_tree(group.tree, None) if group.tree.count else [], "drawing"),
+            make_section("verdicts", [_tell(one) for one in shared]),
+            list_gaps(group.gaps),
+            make_section("next", f"harness attach {_find_next(group, shared)}", "next"),
+            make_section("case", group.case),
+        ]
+    )
 
 
 def _find_next(group: Group, shared: list[Shared]) -> str:
@@ -29,21 +42,16 @@ def _find_next(group: Group, shared: list[Shared]) -> str:
     return (target.address or "{pid}").replace("{pid}", str(target.pid))
 
 
-def render_group_line(group: Group, *, width: int, color: bool) -> str:
-    """For -q."""
-    return paint_headline(tell_group(group), width, color) + "\n"
-
-
-def tell_group(group: Group) -> str:
+def head_group(group: Group) -> Section:
     """One line: who is elsewhere; else what all have in common, or the worst."""
     if group.outlier:
-        return f"harness: {tell_outlier(group.outlier)}"
+        return make_headline(tell_outlier(group.outlier))
     worst, *others = share_verdicts(group)
-    about = (
-        f"harness: {len(group.targets)} processes, {len(others) + 1} verdicts, the worst" if others else "harness: all"
-    )
-    return f"{about}: {_tell(worst)}"
+    about = f"{len(group.targets)} processes, {len(others) + 1} verdicts, the worst" if others else "all"
+    verdict = worst.document.verdict
+    return make_headline(f"{about}: {_tell(worst).text}", verdict.kind, verdict.status)
 
 
-def _tell(shared: Shared) -> str:
-    return f"{shared.times} × {shared.who}: {verdict_line(shared.document).removeprefix('harness: ')}"
+def _tell(shared: Shared) -> Item:
+    verdict = shared.document.verdict
+    return Item(f"{shared.times} × {shared.who}: {verdict.headline}", source=f"{verdict.kind}, {verdict.status}")

@@ -1,4 +1,4 @@
-"""Rows of the report that only the living have: where all are, each thread, what rises, what was not written yet."""
+"""Sections that only the living have: where all are, each thread, what rises, what was not written yet."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from harness.diagnose.living import tell_outlier
 from harness.diagnose.tree import outline
 from harness.diagnose.verdict import Document, Living, Node, Outlier, Printed
+from harness.report.sections import Item, Section, make_section
 
 _MOST_THREADS = 12
 _MOST_FRAMES = 5
@@ -15,17 +16,15 @@ _MOST_TREE = 60
 _MOST_CALLS = 3
 
 
-def list_living_rows(living: Living | None) -> list[tuple[str, list[str]]]:
-    """(label, lines) each."""
+def list_living(living: Living | None) -> list[Section]:
     if living is None:
         return []
-    unflushed = [line for printed in living.unflushed for line in _quote(printed, len(living.unflushed) > 1)]
     return [
-        ("tree", draw_tree(living.tree, living.outlier) if living.tree else []),
-        ("threads", _cut(living.threads)),
-        ("tasks", _cut(living.tasks)),
-        ("moving", list(living.rising)),
-        ("unflushed", unflushed),
+        make_section("tree", draw_tree(living.tree, living.outlier) if living.tree else [], "drawing"),
+        make_section("threads", _cut(living.threads)),
+        make_section("tasks", _cut(living.tasks)),
+        make_section("moving", living.rising),
+        make_section("unflushed", [_quote(printed, len(living.unflushed) > 1) for printed in living.unflushed]),
     ]
 
 
@@ -42,12 +41,12 @@ def draw_tree(tree: Node, outlier: Outlier | None) -> list[str]:
     return [*lines, *([tell_outlier(outlier)] if outlier else [])]
 
 
-def _quote(printed: Printed, several: bool) -> list[str]:
+def _quote(printed: Printed, several: bool) -> Item:
     lines = printed.text.splitlines()
     whose = f" of process {printed.pid}" if several else ""
     cut = f", the last {_LAST_LINES} lines" if len(lines) > _LAST_LINES or printed.truncated else ""
     head = f"{printed.bytes} bytes of {printed.stream}{whose}, printed and not written yet{cut}:"
-    return [head, *(f"> {line}" for line in lines[-_LAST_LINES:])]
+    return Item(head, quoted=tuple(lines[-_LAST_LINES:]))
 
 
 def tell_cost(document: Document) -> list[str]:

@@ -1,24 +1,23 @@
-"""Memory in one row: peak, limit, growth with its fit; a sparkline where somebody looks at a terminal."""
+"""Memory in a few words: peak, limit, growth with its fit, and its course to be drawn."""
 
 from __future__ import annotations
 
 from harness.diagnose.limits import tell_bytes
 from harness.diagnose.verdict import Growth, MemoryUse
+from harness.report.sections import Item
 
-_BARS = "▁▂▃▄▅▆▇█"
 
-
-def tell_memory(use: MemoryUse | None, *, terminal: bool) -> list[str]:
+def list_memory(use: MemoryUse | None) -> list[Item]:
     if use is None or not use.peak_bytes:
         return []
-    rows = [f"{_tell_peak(use)}; {_tell_limit(use)}"]
+    items = [Item(f"{_tell_peak(use)}; {_tell_limit(use)}")]
     if use.growth is not None:
-        rows.append(tell_growth(use.growth))
+        items.append(Item(tell_growth(use.growth)))
     if use.swap_bytes:
-        rows.append(f"swapped out: {tell_bytes(use.swap_bytes)} at most")
-    if terminal and len(use.course) > 2:
-        rows.append(f"{sparkline(use.course)}  0 to {tell_bytes(max(use.course))}")
-    return rows
+        items.append(Item(f"swapped out: {tell_bytes(use.swap_bytes)} at most"))
+    if len(use.course) > 2:
+        items.append(Item(f"0 to {tell_bytes(max(use.course))}", course=use.course))
+    return items
 
 
 def _tell_peak(use: MemoryUse) -> str:
@@ -51,9 +50,3 @@ def tell_time(seconds: float) -> str:
         if seconds >= 2 * length_s:
             return f"{seconds / length_s:.0f} {unit}"
     return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-
-
-def sparkline(values: tuple[int, ...]) -> str:
-    """From zero, so that a small wobble looks small."""
-    top = max(*values, 1)
-    return "".join(_BARS[min(len(_BARS) - 1, value * len(_BARS) // (top + 1))] for value in values)

@@ -1,4 +1,4 @@
-"""The answer of `harness npz` for a terminal: ruling and reason first, then the arrays, then what to do.
+"""The answer of `harness npz`: ruling and reason first, then the arrays, then what to do.
 
 Does not decide anything. A line that maps an array is never wrapped: it is there to be copied.
 """
@@ -10,9 +10,9 @@ from msgspec import Struct
 from harness.diagnose.npz import NpzDocument, tell_bytes
 from harness.diagnose.words import name_some
 from harness.evidence.arrays import Array, ArrayFile, Measured
-from harness.evidence.transcript import clean_for_terminal
 from harness.remedy.npz import Conversion
-from harness.report.text import paint_headline, rows, tell_remedy
+from harness.report.sections import Item, Section, keep_told, list_remedies, make_headline, make_section
+from harness.report.terminal import paint
 
 CONVERSION_SCHEMA = "harness.npz-conversion/1"
 _MOST_ROWS = 100
@@ -28,23 +28,35 @@ class ConversionDocument(Struct, frozen=True):
 
 
 def render(document: NpzDocument, *, width: int, color: bool) -> str:
+    return paint(list_npz_sections(document), width=width, color=color)
+
+
+def list_npz_sections(document: NpzDocument) -> list[Section]:
     ruling = document.ruling
-    lines = [paint_headline(f"harness: {ruling.headline}  [{ruling.kind}, {ruling.status}]", width, color)]
-    lines += rows("why", [ruling.explanation], width, color)
-    lines += rows("grounds", [f"{ground.fact}  [{ground.source}]" for ground in ruling.grounds], width, color)
-    for file in document.files:
-        measured = {row.name: row for row in document.measured if row.file == file.path}
-        lines += rows("file", [f"{file.path}  {tell_bytes(file.file_bytes)} on disk"], width, color)
-        lines += rows("arrays", _arrays(file, measured), width, color)
-        lines += rows("trouble", [*_troubles(file), *file.troubles], width, color)
-        lines += rows("not arrays", [name_some(file.others, _MOST_ROWS)] if file.others else [], width, color)
-        lines += _maps(file)
-    if document.measured and document.python:
-        lines += rows("measured", [f"in a child, one access each, with {document.python}"], width, color)
-    lines += rows("not seen", _gaps(document), width, color)
-    lines += rows("do", [tell_remedy(remedy) for remedy in ruling.remedies], width, color)
-    lines += rows("next", [ruling.next] if ruling.next else [], width, color)
-    return "\n".join(lines) + "\n"
+    measured = f"in a child, one access each, with {document.python}" if document.measured and document.python else None
+    return keep_told(
+        [
+            make_headline(ruling.headline, ruling.kind, ruling.status),
+            make_section("why", ruling.explanation),
+            make_section("grounds", [Item(ground.fact, source=ground.source) for ground in ruling.grounds]),
+            *(section for file in document.files for section in _list_file(file, document)),
+            make_section("measured", measured),
+            make_section("not seen", _gaps(document)),
+            *list_remedies(ruling.remedies),
+            make_section("next", ruling.next, "next"),
+        ]
+    )
+
+
+def _list_file(file: ArrayFile, document: NpzDocument) -> list[Section]:
+    measured = {row.name: row for row in document.measured if row.file == file.path}
+    return [
+        make_section("file", f"{file.path}  {tell_bytes(file.file_bytes)} on disk"),
+        make_section("arrays", _arrays(file, measured)),
+        make_section("trouble", [*_troubles(file), *file.troubles]),
+        make_section("not arrays", name_some(file.others, _MOST_ROWS) if file.others else None),
+        make_section("map", _maps(file), "next", wrap=False),
+    ]
 
 
 def _arrays(file: ArrayFile, measured: dict[str, Measured]) -> list[str]:
@@ -86,11 +98,7 @@ def _troubles(file: ArrayFile) -> list[str]:
 
 def _maps(file: ArrayFile) -> list[str]:
     """Of as many arrays as are listed above it."""
-    return _unwrapped("map", [tell_mapping(file, array) for array in file.arrays[:_MOST_ROWS] if array.offset])
-
-
-def _unwrapped(label: str, texts: list[str]) -> list[str]:
-    return [f"  {'' if index else label:<11}{clean_for_terminal(text)}" for index, text in enumerate(texts)]
+    return [tell_mapping(file, array) for array in file.arrays[:_MOST_ROWS] if array.offset]
 
 
 def tell_mapping(file: ArrayFile, array: Array) -> str:
@@ -108,14 +116,20 @@ def _gaps(document: NpzDocument) -> list[str]:
 
 
 def render_conversion(document: ConversionDocument, *, width: int, color: bool) -> str:
+    return paint(list_conversion_sections(document), width=width, color=color)
+
+
+def list_conversion_sections(document: ConversionDocument) -> list[Section]:
     done = document.conversion
     total = sum(one.bytes for one in done.written)
     count = len(done.written)
     arrays = "1 array" if count == 1 else f"{count} arrays"
-    lines = [
-        paint_headline(f"harness: {arrays} written to {done.directory}, {tell_bytes(total)}, checked.", width, color)
-    ]
-    lines += rows("left out", [f"{one.name}: {one.why}" for one in done.left_out], width, color)
     loads = [f"np.load({one.path!r}, mmap_mode='r')" for one in done.written[:_MOST_ROWS]]
     loads += [f"# … and {count - _MOST_ROWS} more"] if count > _MOST_ROWS else []
-    return "\n".join([*lines, *_unwrapped("load", loads)]) + "\n"
+    return keep_told(
+        [
+            make_headline(f"{arrays} written to {done.directory}, {tell_bytes(total)}, checked."),
+            make_section("left out", [f"{one.name}: {one.why}" for one in done.left_out]),
+            make_section("load", loads, "next", wrap=False),
+        ]
+    )

@@ -1,46 +1,58 @@
-"""The answer of `harness openmp` for a terminal: ruling and reason first, then the table, then what to do.
+"""The answer of `harness openmp`: ruling and reason first, then the table, then what to do.
 
 Does not decide anything.
 """
 
 from __future__ import annotations
 
-import textwrap
-
-from harness.diagnose.openmp import Look, OpenmpDocument, Ruling, list_copies, name_place, tell_step
+from harness.diagnose.openmp import Look, OpenmpDocument, list_copies, name_place, tell_step
 from harness.evidence.openmp import Blas, Census, Place, Runtime
-from harness.evidence.transcript import clean_for_terminal
-from harness.report.text import rows, tell_remedy
+from harness.report.sections import (
+    Item,
+    Section,
+    keep_told,
+    list_gaps,
+    list_known,
+    list_remedies,
+    make_headline,
+    make_section,
+)
+from harness.report.terminal import paint
 
-_BOLD, _OFF = "\x1b[1m", "\x1b[0m"
 _STATES = {"bound": "bound to", "linked": "links to", "lazy": "not called yet", "unresolved": "bound to nothing"}
 
 
 def render(document: OpenmpDocument, *, width: int, color: bool) -> str:
-    ruling = document.ruling
-    head = f"harness: {ruling.headline}  [{ruling.kind}, {ruling.status}]"
-    lines = textwrap.wrap(clean_for_terminal(head), width, subsequent_indent="  ", break_on_hyphens=False)
-    if color:
-        lines = [f"{_BOLD}{line}{_OFF}" for line in lines]
-    lines += rows("why", [ruling.explanation], width, color)
-    for look in document.looks:
-        lines += _look(look, width, color, alone=len(document.looks) == 1)
-    lines += _advice(ruling, width, color)
-    return "\n".join(lines) + "\n"
+    return paint(list_openmp_sections(document), width=width, color=color)
 
 
-def _look(look: Look, width: int, color: bool, *, alone: bool) -> list[str]:
+def list_openmp_sections(document: OpenmpDocument) -> list[Section]:
+    ruling, alone = document.ruling, len(document.looks) == 1
+    return keep_told(
+        [
+            make_headline(ruling.headline, ruling.kind, ruling.status, role="answer"),
+            make_section("why", ruling.explanation),
+            *(section for look in document.looks for section in _list_look(look, alone=alone)),
+            list_known(ruling.upstream),
+            *list_remedies(ruling.remedies),
+            make_section("next", ruling.next, "next"),
+        ]
+    )
+
+
+def _list_look(look: Look, *, alone: bool) -> list[Section]:
     census = look.census
-    lines = rows("looked at", [_subject(census)], width, color)
-    if not alone:
-        lines += rows("", [f"{look.ruling.kind}: {look.ruling.headline}"], width, color)
-    lines += rows("steps", [tell_step(step) for step in census.steps], width, color)
-    lines += rows("runtimes", _runtimes(census), width, color)
-    lines += rows("callers", _callers(census), width, color)
-    lines += rows("blas", [_blas(blas) for blas in census.blas], width, color)
-    lines += rows("settings", [f"{s.name}={s.value}  [{s.source}]" for s in census.settings], width, color)
-    lines += rows("absent", census.absent, width, color)
-    return lines + rows("not seen", [f"{gap.what}: {gap.why}" for gap in census.gaps], width, color)
+    ruled = [] if alone else [f"{look.ruling.kind}: {look.ruling.headline}"]
+    return [
+        make_section("looked at", [_subject(census), *ruled]),
+        make_section("steps", [tell_step(step) for step in census.steps]),
+        make_section("runtimes", _runtimes(census)),
+        make_section("callers", _callers(census)),
+        make_section("blas", [_blas(blas) for blas in census.blas]),
+        make_section("settings", [Item(f"{one.name}={one.value}", source=one.source) for one in census.settings]),
+        make_section("absent", census.absent),
+        list_gaps(census.gaps),
+    ]
 
 
 def _subject(census: Census) -> str:
@@ -104,12 +116,3 @@ def _short(image: str | None) -> str:
 def _blas(blas: Blas) -> str:
     facts = [blas.config or "", f"{blas.threads} threads" if blas.threads else "", blas.threading or ""]
     return f"{blas.kind}  {name_place(blas.place)}  {', '.join(filter(None, facts))}".rstrip()
-
-
-def _advice(ruling: Ruling, width: int, color: bool) -> list[str]:
-    lines = rows("known as", [f"{known.ref}: {known.why}" for known in ruling.upstream], width, color)
-    lines += rows("do", [tell_remedy(remedy) for remedy in ruling.remedies if remedy.safe], width, color)
-    lines += rows("do not", [tell_remedy(remedy) for remedy in ruling.remedies if not remedy.safe], width, color)
-    verify = dict.fromkeys(remedy.verify for remedy in ruling.remedies if remedy.verify)
-    lines += rows("verify", list(verify), width, color)
-    return lines + rows("next", [ruling.next] if ruling.next else [], width, color)

@@ -9,8 +9,9 @@ from msgspec import Struct
 from harness.diagnose.decision import BASE, Advice, Decision
 from harness.diagnose.trial import FAULTS, Run
 from harness.evidence.experiment import Patient, Plan
-from harness.evidence.transcript import clean_for_terminal
-from harness.report.text import name_component, paint_headline, rows, tell_duration
+from harness.report.sections import Item, Role, Section, Table, keep_told, make_headline, make_section
+from harness.report.terminal import paint
+from harness.report.verdict import name_component, tell_duration
 
 _SHOWN = ("torch", "faiss-cpu", "numpy")
 _HEADER = ("ARM", "DIFFERS IN", "OUTCOME", "STEPS", "TIME")
@@ -32,24 +33,30 @@ class ReproDocument(Struct, frozen=True):
 
 
 def render_repro(document: ReproDocument, *, width: int, color: bool) -> str:
+    return paint(list_repro_sections(document), width=width, color=color)
+
+
+def list_repro_sections(document: ReproDocument) -> list[Section | Table]:
     decision = document.decision
-    line = f"harness: {decision.headline}  [repro, {decision.status}]"
-    lines = [paint_headline(line, width, color and decision.exit_code != 0)]
-    lines += rows("python", [_tell_patient(patient) for patient in document.patients], width, color)
-    lines += rows("note", document.notes, width, color)
-    lines += ["", *_render_table(document, width, color), ""]
     left_out = _tell_reasons(run for run in document.runs if run.state not in FAULTS)
-    lines += rows("left out", [reason for reason in left_out if reason not in decision.because], width, color)
-    lines += rows("unproven", _tell_reasons(run for run in document.runs if run.state in FAULTS), width, color)
-    lines += rows("component", [name_component(decision.component)] if decision.component else [], width, color)
-    lines += rows("because", decision.because, width, color)
-    lines += rows("bounds", decision.bounds, width, color)
-    lines += rows("do", [_tell_advice(advice) for advice in decision.recommend], width, color)
-    lines += rows("do not", [_tell_advice(advice) for advice in decision.avoid], width, color)
-    lines += rows("saved", document.saved, width, color)
-    lines += rows("next", [decision.next] if decision.next else [], width, color)
-    lines += rows("cases", list(dict.fromkeys(_cases(document.runs))), width, color)
-    return "\n".join(lines) + "\n"
+    role: Role = "alarm" if decision.exit_code != 0 else "notice"
+    parts: list[Section | Table] = [
+        make_headline(decision.headline, "repro", decision.status, role=role),
+        make_section("python", [_tell_patient(patient) for patient in document.patients]),
+        make_section("note", document.notes),
+        _list_arms(document),
+        make_section("left out", [reason for reason in left_out if reason not in decision.because]),
+        make_section("unproven", _tell_reasons(run for run in document.runs if run.state in FAULTS)),
+        make_section("component", name_component(decision.component) if decision.component else None),
+        make_section("because", decision.because),
+        make_section("bounds", decision.bounds),
+        make_section("do", [_tell_advice(advice) for advice in decision.recommend], "remedy"),
+        make_section("do not", [_tell_advice(advice) for advice in decision.avoid], "danger"),
+        make_section("saved", document.saved),
+        make_section("next", decision.next, "next"),
+        make_section("cases", dict.fromkeys(_cases(document.runs))),
+    ]
+    return keep_told(parts)
 
 
 def _tell_patient(patient: Patient) -> str:
@@ -67,19 +74,9 @@ def _tell_patient(patient: Patient) -> str:
     return told
 
 
-def _render_table(document: ReproDocument, width: int, color: bool) -> list[str]:
-    cells = [_HEADER, *(_cells(run, document) for run in document.runs)]
-    sizes = [max(len(row[column]) for row in cells) for column in range(len(_HEADER))]
-    lines = []
-    for row in cells:
-        text = "  ".join(cell.ljust(size) for cell, size in zip(row, sizes, strict=True))
-        lines.append(f"  {clean_for_terminal(text).rstrip()}"[: max(width, 80)])
-    if color:
-        lines[0] = f"\x1b[2m{lines[0]}\x1b[0m"
-        for index, run in enumerate(document.runs, start=1):
-            if run.state in FAULTS:
-                lines[index] = f"\x1b[31m{lines[index]}\x1b[0m"
-    return lines
+def _list_arms(document: ReproDocument) -> Table:
+    rows = tuple(_cells(run, document) for run in document.runs)
+    return Table(_HEADER, rows, alarming=tuple(run.state in FAULTS for run in document.runs))
 
 
 def _cells(run: Run, document: ReproDocument) -> tuple[str, ...]:
@@ -127,8 +124,8 @@ def _tell_reasons(runs: Iterable[Run]) -> list[str]:
     return [f"{', '.join(dict.fromkeys(who))}: {why}" for why, who in reasons.items()]
 
 
-def _tell_advice(advice: Advice) -> str:
-    return f"{advice.do}  ({advice.because})" if advice.because else advice.do
+def _tell_advice(advice: Advice) -> Item:
+    return Item(advice.do, aside=advice.because)
 
 
 def _cases(runs: Sequence[Run]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.diagnose.trial import Run
 from harness.evidence.experiment import Patient
-from harness.report.text import name_component
+from harness.report.verdict import name_component
 
 _BLOCK = re.compile(r"^# /// script\n.*?^# ///\n", re.MULTILINE | re.DOTALL)
 _DISTRIBUTIONS = {"faiss": "faiss-cpu"}

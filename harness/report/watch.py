@@ -10,8 +10,9 @@ from msgspec import Struct
 from harness.diagnose.verdict import Document, MemoryUse
 from harness.evidence.transcript import clean_for_terminal
 from harness.evidence.watching import Sight
-from harness.report.memory import tell_memory
+from harness.report.memory import list_memory
 from harness.report.ps import tell_age
+from harness.report.terminal import tell_items
 from harness.report.text import render
 
 _MOST_THREADS = 5
@@ -48,7 +49,9 @@ def render_event(event: WatchEvent, *, width: int, color: bool) -> str:
     where = f"{event.host}:" if event.host else ""
     line = clean_for_terminal(f"{clock} {where}{event.pid} {event.event}: {event.text}")
     if event.memory is not None:
-        line += "".join(f"\n{' ' * len(clock)} memory: {row}" for row in tell_memory(event.memory, terminal=False))
+        line += "".join(
+            f"\n{' ' * len(clock)} memory: {row}" for row in tell_items(list_memory(event.memory), terminal=False)
+        )
     if event.verdict is None or event.event != "stall":
         return line + "\n"
     return f"{line}\n{render(event.verdict, width=width, color=color)}"
@@ -67,7 +70,7 @@ def render_sight(
         f"  {processes}{threads}, CPU {sight.cpu:.0%}, {sight.rss_bytes / 2**20:,.0f} MiB{output}",
         f"  moves    {', '.join(sight.moving[:3]) or 'nothing'}{stall}  ({rule})",
     ]
-    for index, row in enumerate(tell_memory(memory, terminal=True)):
+    for index, row in enumerate(tell_items(list_memory(memory), terminal=True)):
         lines.append(f"  {'memory' if index == 0 else '':<9}{row}")
     for index, thread in enumerate(sight.threads[:_MOST_THREADS]):
         state = _STATES.get(thread.state, thread.state)

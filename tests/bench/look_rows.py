@@ -22,7 +22,8 @@ from harness.capture.stacks import LADDER, Rung, take_stacks
 from harness.diagnose.tree import Stack, find_outlier, merge
 from harness.evidence.crash import CrashFrame
 from harness.report.living import draw_tree
-from harness.report.text import rows
+from harness.report.sections import make_section
+from harness.report.terminal import paint
 from tests.bench import targets
 from tests.bench.measure import HARNESS, PYTHON, environment, live, require
 from tests.bench.table import Note, Plan, Row, met, timing_row
@@ -224,7 +225,8 @@ def _make_frames(rank: int, is_odd: bool) -> Iterator[CrashFrame]:
 
 
 def _draw(stacks: list[Stack]) -> list[str]:
-    return rows("tree", draw_tree(merge(stacks), find_outlier(stacks)), 110, False)
+    tree = draw_tree(merge(stacks), find_outlier(stacks))
+    return paint([make_section("tree", tree, "drawing")], width=110, color=False).splitlines()
 
 
 def _time(work: Callable[[], object]) -> float:

@@ -12,12 +12,18 @@ from msgspec.structs import replace
 
 from harness.diagnose.growth import find_growth
 from harness.diagnose.memory import judge_memory, thin_out
+from harness.diagnose.verdict import MemoryUse
 from harness.evidence.memory import Limit, ProcessMemory, Timeline
-from harness.report.memory import sparkline, tell_growth, tell_memory
+from harness.report.memory import list_memory, tell_growth
+from harness.report.terminal import sparkline, tell_items
 from tests.unit.timelines import GIB, GROUP, course, timeline
 
 MIB = 1 << 20
 TIMES = [float(second) for second in range(240)]
+
+
+def tell_memory(use: MemoryUse | None, *, terminal: bool) -> list[str]:
+    return tell_items(list_memory(use), terminal=terminal)
 
 
 @settings(deadline=None)
