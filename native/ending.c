@@ -114,9 +114,9 @@ static void name_caller(char *to, size_t room) {
 }
 
 static void on_leaving(int status, void *unused) {
-    struct harness_ending ending = {.status = status, .finalised = finalised};
+    struct harness_ending ending = {.status = status & 0xff, .finalised = finalised}; /* as a parent gets it */
     (void)unused;
-    if (status == 0)
+    if (ending.status == 0)
         return;
     memcpy(ending.type, uncaught, sizeof ending.type);
     if (!finalised && !uncaught[0])

@@ -400,7 +400,7 @@ class Supervisor:
                     self.sampler.read_limits(event.pid)
             elif not event.ppid:
                 self.tree.note_status(event.pid, event.status, event.time_ns)
-            elif member := self.tree.note_birth(event.pid, event.ppid):
+            elif member := self.tree.note_birth(event.pid, event.ppid, event.time_ns):
                 self._watch_exit(member)
 
     def _take_signals(self) -> None:

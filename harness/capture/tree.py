@@ -115,16 +115,20 @@ class Tree:
         self.mark_ended(member, status, f"exit status in /proc/{pid}/stat")
         self.unseen_ends += member.wait_status is None
 
-    def note_birth(self, pid: int, ppid: int) -> Member | None:
-        """The kernel told of a birth: whoever had this pid before is gone."""
+    def note_birth(self, pid: int, ppid: int, time_ns: int) -> Member | None:
+        """The kernel told of a birth, and when: whoever had this pid before is gone."""
         known = self.members.get(pid)
         if known is not None and known.ended_s is not None:
             del self.members[pid]
-        return self._note_new(pid, ppid, like=self.members.get(ppid))
+        member = self._note_new(pid, ppid, like=self.members.get(ppid))
+        if member is not None:
+            member.first_seen_s = (time_ns - self.started_ns) / 1e9
+        return member
 
     def note_exec(self, pid: int) -> None:
-        """The kernel told that it runs another program now."""
+        """The kernel told that it runs another program now; if it is gone already, which one is not known."""
         if member := self.members.get(pid):
+            member.name, member.argv, member.executable = "", (), None
             _describe(member)
 
     def _note_new(self, pid: int, ppid: int, like: Member | None = None) -> Member | None:
