@@ -11,8 +11,10 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from harness.diagnose import lastwords
-from harness.diagnose.failures import CRASH_SIGNALS, Failures, is_wrapper, passes_on
+from harness.diagnose.failures import CRASH_SIGNALS, Failures, is_wrapper
 from harness.diagnose.lastwords import Notice, Traceback
+from harness.diagnose.losses import SENTENCES, Lost, Sentence, find_lost, find_said, tell_end, tells_of_lost_child
+from harness.diagnose.passing import Printed, find_passed_on, find_printed_after
 from harness.diagnose.verdict import Ground
 from harness.evidence.model import Ending, Evidence, Process, name_signal
 
@@ -20,37 +22,24 @@ from harness.evidence.model import Ending, Evidence, Process, name_signal
 Role = Literal["main", "worker", "child"]
 _POOLS = ("multiprocessing", "loky")  # in the command of a worker that was spawned; loky is joblib's
 
-# Exceptions by which a parent says that a child of its failed, whatever their message: concurrent.futures, torch,
-# subprocess, joblib, Dask, nbclient, Ray.
-_LOST_CHILD = re.compile(
-    r"Broken(?:ProcessPool|Executor)|ChildFailedError|Process(?:Exited|Raised)Exception|CalledProcessError"
-    r"|TerminatedWorkerError|KilledWorker|DeadKernelError|WorkerCrashedError|ActorDiedError"
-)
-# Others that say so in their message.
-_LOST_WORKER = re.compile(
-    r"RuntimeError: DataLoader worker \(pid\(?s?\)? [\d, ]+\) (?:is killed by signal|exited unexp)"
-)
-# What a parent prints of a child that it lost, where it raises nothing: pytest-xdist, torchrun, Jupyter.
-_SAYS_LOST = re.compile(
-    r"worker 'gw\d+' crashed while running .*|\[gw\d+\] node down: .*|.*Kernel died before replying to kernel_info"
-    r"|E\d{4} .*/elastic/multiprocessing/api\.py:\d+\] failed \(exitcode: -?\d+\)",
-    re.MULTILINE,
-)
-# What one gets who talks to a process that is gone.
+# What one gets who talks to a process that is gone; input() raises an EOFError of its own.
 _LOST_PEER = frozenset(
     ["EOFError", "BrokenPipeError", "ConnectionResetError", "ConnectionAbortedError", "IncompleteReadError"]
 )
+_NO_INPUT = "EOF when reading a line"
 # A pool of multiprocessing starts another worker in silence; who waits for what the lost one had, waits for ever.
 _LOST_RESULT = "multiprocessing.context.TimeoutError"
 _LOST_PEER_TEXT = re.compile(
     r"Connection (?:closed|reset) by peer|Broken pipe|remote process exited|Connection refused"
 )
+_COLLECTIVE = re.compile(r"/gloo/|\bnccl|NCCL|TCPStore|c10d|Dist(?:Backend|Network)Error")
 
 
 class Culprit(NamedTuple):
     """`seen`: its ending came from the kernel, not from what another process printed.
 
-    `linked`: the command says, in words or by its status, that this process's end ended it.
+    `linked`: the command says, in words or by its status, that this process's end ended it, and nobody else's can be
+    meant; `doubts`: why it does not.
     """
 
     role: Role
@@ -61,6 +50,7 @@ class Culprit(NamedTuple):
     linked: bool
     grounds: tuple[Ground, ...]
     rank: str | None = None
+    doubts: tuple[str, ...] = ()
 
     @property
     def signame(self) -> str | None:
@@ -72,16 +62,19 @@ class Words(NamedTuple):
 
     notices: list[Notice]
     exceptions: list[Traceback]
-    says_lost: Ground | None
+    said: list[tuple[Sentence, Ground]]
 
     @classmethod
     def of(cls, evidence: Evidence) -> Words:
-        said = next(lastwords.search(evidence.transcripts, _SAYS_LOST), None)  # anchored, as all notices are
-        return cls(
-            lastwords.find_notices(evidence.transcripts),
-            lastwords.find_tracebacks(evidence.transcripts),
-            Ground(f"printed: {said[0][0].strip()}", str(said[1])) if said else None,
-        )
+        said = [
+            (sentence, Ground(f"printed: {match[0].strip()}", str(place)))
+            for sentence in SENTENCES
+            for match, place in lastwords.search(evidence.transcripts, sentence.pattern)  # anchored, as all notices are
+        ]
+        return cls(lastwords.find_notices(evidence.transcripts), lastwords.find_tracebacks(evidence.transcripts), said)
+
+    def printed(self, evidence: Evidence) -> Printed:
+        return Printed(self.notices, self.exceptions, lastwords.find_dumps(evidence.transcripts))
 
 
 def find_culprit(evidence: Evidence, words: Words) -> Culprit:
@@ -93,88 +86,173 @@ def find_culprit(evidence: Evidence, words: Words) -> Culprit:
         return _of(evidence, main)
     if evidence.origin == "log":
         return _reported(main, words.notices) or _of(evidence, main)
-    return _find_passed_on(failures, main) or _find_by_words(failures, main, words) or _of(evidence, main)
+    blamed = _follow(failures, words, Blamed(main))
+    if blamed.process is main and (missed := _find_missed(failures, main, words)):
+        return missed
+    return _of(evidence, blamed.process, blamed.doubts, blamed.grounds)
 
 
-def _find_passed_on(failures: Failures, main: Process) -> Culprit | None:
-    """A shell, a debugger or a launcher ends as the last of its children that failed has ended; and so may that one."""
-    found = main
-    while below := _whose_end_it_passes_on(failures, found):
-        found = below
-    if found is main:
+class Blamed(NamedTuple):
+    """`doubts`: none where it is proven that this process's end is why the command ended."""
+
+    process: Process
+    doubts: tuple[str, ...] = ()
+    grounds: tuple[Ground, ...] = ()
+
+    def blame(self, process: Process, doubts: tuple[str, ...], *grounds: Ground) -> Blamed:
+        return Blamed(process, (*self.doubts, *doubts), (*self.grounds, *grounds))
+
+
+def _follow(failures: Failures, words: Words, blamed: Blamed) -> Blamed:
+    """From the command to the process whose end it passes on, or says that it lost; and so may that one."""
+    seen = {blamed.process.pid}
+    while below := _find_passed_on(failures, words, blamed) or _find_by_words(failures, words, blamed):
+        if below.process.pid in seen:
+            break
+        seen.add(below.process.pid)
+        blamed = below
+    return blamed
+
+
+def _find_passed_on(failures: Failures, words: Words, blamed: Blamed) -> Blamed | None:
+    """A shell, a debugger or a launcher ends as the last of its children that failed has ended."""
+    process = blamed.process
+    passed = find_passed_on(failures, words.printed(failures.evidence), process)
+    if passed is None:
         return None
-    ground = Ground(f"the command passed it on as {_tell(main.ending)}", "wait status")
-    return _of(failures.evidence, found, grounds=(ground,) if found.ending != main.ending else ())
+    changed = passed.process.ending != process.ending
+    who = "the command" if process is failures.main else f"process {process.pid}"
+    ground = Ground(f"{who} passed it on as {_tell(process.ending)}", "wait status")
+    return blamed.blame(passed.process, passed.doubts, *((ground,) if changed and not passed.doubts else ()))
 
 
-def _whose_end_it_passes_on(failures: Failures, process: Process) -> Process | None:
-    for other in reversed(failures.before(process)):
-        assert process.ending is not None and other.ending is not None
-        same = process.ending == other.ending and is_wrapper(process)
-        if passes_on(process.ending.exit_code, other.ending) or same or failures.timed_out(process, other):
-            return other
+def _find_by_words(failures: Failures, words: Words, blamed: Blamed) -> Blamed | None:
+    """By what a process itself says of its own end; where the command says nothing, by who failed before it."""
+    process = blamed.process
+    if process.ending is None or process.ending.signo is not None:
+        return None
+    own = _own_exception(failures, process, words)
+    if own is not None and tells_of_lost_child(own):
+        return _blame_lost(failures, words, blamed, own)
+    if process is not failures.main:
+        return None
+    if own is None and (found := _blame_said(failures, process, words)):
+        return found
+    if own is not None and not _may_have_lost_another(own):
+        return None
+    return _blame_likely(failures, words, process, own)
+
+
+def _may_have_lost_another(own: Traceback) -> bool:
+    return own.type == _LOST_RESULT or (own.name in _LOST_PEER and not own.message.startswith(_NO_INPUT))
+
+
+def _blame_lost(failures: Failures, words: Words, blamed: Blamed, own: Traceback) -> Blamed | None:
+    ground = Ground(f"the command raised {own.sentence}", str(own.end))
+    ranks, doubts = _failed_ranks(failures, words)
+    ranks = [rank for rank in ranks if rank.pid != blamed.process.pid]
+    if ranks and own.name == "ChildFailedError":
+        return blamed.blame(ranks[0], doubts, ground)
+    lost = find_lost(failures, blamed.process, own, lambda one: role_of(failures.evidence, one) == "worker")
+    if lost is None:
+        return None
+    below = {lost.process.pid, *(one.pid for one in failures.below(lost.process))}
+    if any(rank.pid in below for rank in ranks):
+        return blamed.blame(ranks[0], doubts, ground)
+    return blamed.blame(lost.process, _tell_doubts(lost), ground)
+
+
+def _tell_doubts(lost: Lost) -> tuple[str, ...]:
+    rivals = tuple(f"{tell_end(rival)}: it may be the one that was lost" for rival in lost.rivals)
+    return rivals if lost.doubt is None else (*rivals, lost.doubt)
+
+
+def _blame_said(failures: Failures, main: Process, words: Words) -> Blamed | None:
+    for sentence, ground in words.said:
+        if lost := find_said(failures, main, sentence):
+            return Blamed(lost.process, _tell_doubts(lost), (ground,))
     return None
 
 
-def _find_by_words(failures: Failures, main: Process, words: Words) -> Culprit | None:
-    """By what the command itself says of its own end; where it says nothing, by who failed before it. Null: itself."""
-    evidence, own = failures.evidence, _own_exception(failures, main, words)
-    noticed = _noticed(failures, main, words.notices)
-    if noticed is not None or (main.ending and main.ending.signo is not None):
-        return noticed
-    lost = _says_it_lost_one(own, words)
-    if own is not None and lost is None and own.name not in _LOST_PEER and own.type != _LOST_RESULT:
-        return None
-    if ranks := _failed_ranks(failures, words):
-        linked = lost is not None or main.ending == ranks[0].ending
-        return _of(evidence, ranks[0], linked=linked, grounds=(lost,) if lost else ())
+def _blame_likely(failures: Failures, words: Words, main: Process, own: Traceback | None) -> Blamed | None:
+    """Nobody says that the command ended because of another one: a rank, a crash, an exception with its status."""
+    ranks, doubts = _failed_ranks(failures, words)
+    unsaid = _tell_unsaid(main)
+    if ranks:
+        return Blamed(ranks[0], (*unsaid, *doubts))
     candidates = [process for process in failures.before(main) if not failures.was_told_to_leave(process)]
-    if lost is not None and candidates:
-        return _choose_lost(failures, main, candidates, lost)
-    if not evidence.sees_births and (reported := _reported(main, words.notices)):
-        return reported
-    return next(
-        (
-            _of(evidence, process, linked=False)
-            for process in candidates
-            if _has_crashed(process) and (own is not None or not failures.went_on_after(process, main))
-        ),
-        None,
+    lasting = [process for process in candidates if own is not None or not failures.went_on_after(process, main)]
+    likely = next(filter(_has_crashed, lasting), None) or _find_same_status(
+        failures, main, words.printed(failures.evidence), own, lasting
     )
+    return Blamed(likely, unsaid) if likely else None
 
 
-def _failed_ranks(failures: Failures, words: Words) -> list[Process]:
-    """The first that failed first. One that merely lost its peer failed because of another, which may end later."""
+def _find_same_status(
+    failures: Failures, main: Process, printed: Printed, own: Traceback | None, lasting: list[Process]
+) -> Process | None:
+    """The last, if an exception ended it: a program may leave at once with the status that a child of its left with."""
+    children = [process for process in lasting if failures.is_awaited_by(process, main)]
+    last = children[-1] if children and own is None and failures.exit(main) is not None else None
+    if last is None or last.ending != main.ending or failures.uncaught(last) is None:
+        return None
+    return None if find_printed_after(failures, printed, last) else last
 
-    def lost_peer(rank: Process) -> bool:
-        uncaught = failures.uncaught(rank)
-        text = find_printed(uncaught.type, uncaught.at_s, rank.rank, words.exceptions).text if uncaught else ""
-        return _LOST_PEER_TEXT.search(text) is not None
 
+def _tell_unsaid(main: Process) -> tuple[str, ...]:
+    return (f"the command's own end, {_tell(main.ending)}, may have a reason of its own",)
+
+
+def _find_missed(failures: Failures, main: Process, words: Words) -> Culprit | None:
+    """Where processes may have been missed: a notice of one that was not seen to end so."""
+    own = _own_exception(failures, main, words)
+    if failures.evidence.sees_births or (main.ending and main.ending.signo is not None):
+        return None
+    if own is not None and not _may_have_lost_another(own):
+        return None
+    seen = [(one.pid, one.ending.signame) for one in failures.evidence.processes if one.ending is not None]
+    notices = [
+        notice
+        for notice in words.notices
+        if not any(signame == notice.signame and notice.pid in (None, pid) for pid, signame in seen)
+    ]
+    return _reported(main, notices)
+
+
+def _failed_ranks(failures: Failures, words: Words) -> tuple[list[Process], tuple[str, ...]]:
+    """The first that failed first, and why another one may have. One that lost its peer failed because of another,
+    which had fallen before, or, where it left by itself, had begun to leave before it was gone."""
     ranks = [rank for rank in failures.failed_ranks() if not failures.was_told_to_leave(rank)]
-    return sorted(ranks, key=lost_peer)
+    told = {rank.pid: text for rank in ranks if (text := _find_lost_peer(failures, words, rank)) is not None}
+    leaving = [rank for rank in ranks if rank.pid not in told and _left_slowly(failures, rank)]
+    if not ranks or ranks[0].pid not in told or not leaving:
+        return ranks, ()
+    first = leaving[0]
+    doubt = () if _COLLECTIVE.search(told[ranks[0].pid]) else (f"{tell_end(ranks[0])}, and was gone before",)
+    return [first, *(rank for rank in ranks if rank is not first)], doubt
+
+
+def _find_lost_peer(failures: Failures, words: Words, rank: Process) -> str | None:
+    uncaught = failures.uncaught(rank)
+    text = find_printed(uncaught.type, uncaught.at_s, rank.rank, words.exceptions).text if uncaught else ""
+    return text if _LOST_PEER_TEXT.search(text) else None
+
+
+def _left_slowly(failures: Failures, rank: Process) -> bool:
+    """It left by a status that it chose: its connections were closed before it was gone. The moment of an exception
+    or of a crash is known."""
+    return rank.ending is not None and rank.ending.signo is None and failures.uncaught(rank) is None
 
 
 def _has_crashed(process: Process) -> bool:
     return process.ending is not None and process.ending.signame in CRASH_SIGNALS
 
 
-def _choose_lost(failures: Failures, main: Process, candidates: list[Process], lost: Ground) -> Culprit:
-    """The last that a signal ended; without one, the last that failed. An earlier loss was got over.
-
-    Where nobody tells who sent a SIGTERM, it is the pool's own to those that are left, if another was not replaced.
-    """
-    killed = [process for process in candidates if process.ending and process.ending.signo is not None]
-    unasked = [process for process in killed if process.ending and process.ending.signame != "SIGTERM"]
-    lasting = [process for process in unasked if not failures.went_on_after(process, main)]
-    return _of(failures.evidence, (lasting or killed or candidates)[-1], grounds=(lost,))
-
-
-def _own_exception(failures: Failures, main: Process, words: Words) -> Traceback | None:
-    """What ended the command itself, as far as it can be known: told by it, or the last that was printed."""
-    if uncaught := failures.uncaught(main):
-        return find_printed(uncaught.type, uncaught.at_s, main.rank, words.exceptions)
-    if failures.exit(main) is not None:
+def _own_exception(failures: Failures, process: Process, words: Words) -> Traceback | None:
+    """What ended a process, as far as it can be known: told by it, or, of the command, the last that was printed."""
+    if uncaught := failures.uncaught(process):
+        return find_printed(uncaught.type, uncaught.at_s, process.rank, words.exceptions)
+    if failures.exit(process) is not None or process is not failures.main:
         return None
     return next((item for item in reversed(words.exceptions) if item.thread is None and item.rank is None), None)
 
@@ -189,27 +267,6 @@ def find_printed(name: str, at_s: float, rank: str | None, exceptions: Iterable[
     place = lastwords.Place("crash link", 0, at_s)
     unprinted = Traceback(name, "", (), None, False, False, place, place, rank)
     return min(reversed(same), key=lambda item: abs((item.end.at_s or at_s) - at_s), default=unprinted)
-
-
-def _says_it_lost_one(own: Traceback | None, words: Words) -> Ground | None:
-    if own is None:
-        return words.says_lost
-    return Ground(f"the command raised {own.sentence}", str(own.end)) if tells_of_lost_child(own) else None
-
-
-def tells_of_lost_child(item: Traceback) -> bool:
-    """A parent's exception, which is never the cause itself."""
-    return bool(_LOST_CHILD.fullmatch(item.name) or _LOST_WORKER.match(item.text))
-
-
-def _noticed(failures: Failures, main: Process, notices: list[Notice]) -> Culprit | None:
-    """A process that a notice names, and that was seen to end so."""
-    for process in failures.before(main):
-        for notice in notices:
-            if notice.pid == process.pid and process.ending and notice.signame == process.ending.signame:
-                ground = Ground(f"printed: {notice.text}", str(notice.place))
-                return _of(failures.evidence, process, grounds=(ground,))
-    return None
 
 
 def _reported(main: Process | None, notices: list[Notice]) -> Culprit | None:
@@ -231,7 +288,9 @@ def _reported(main: Process | None, notices: list[Notice]) -> Culprit | None:
     return Culprit("child", None, Ending(signo=code - 128), None, seen=False, linked=True, grounds=(ground,))
 
 
-def _of(evidence: Evidence, process: Process, *, linked: bool = True, grounds: tuple[Ground, ...] = ()) -> Culprit:
+def _of(
+    evidence: Evidence, process: Process, doubts: tuple[str, ...] = (), grounds: tuple[Ground, ...] = ()
+) -> Culprit:
     role = role_of(evidence, process)
     who = "the command" if role == "main" else f"{role} process {process.pid}"
     ground = Ground(f"{who} ended with {_tell(process.ending)}", process.source or "wait status")
@@ -241,9 +300,10 @@ def _of(evidence: Evidence, process: Process, *, linked: bool = True, grounds: t
         process.ending,
         process.ended_s,
         process.ending is not None,
-        linked,
+        not doubts,
         (ground, *grounds),
         process.rank,
+        tuple(dict.fromkeys(doubts)),
     )
 
 
@@ -260,8 +320,10 @@ def role_of(evidence: Evidence, process: Process) -> Role:
     if parent is None or is_wrapper(process):
         return "child"
     # A process first seen after its death shows no argv any more, but maybe still the name it had; one that its parent
-    # had collected by then shows neither, and below anything but a shell that was a fork.
+    # had collected by then shows neither, and below anything but a shell that was a fork. Where births are told a fork
+    # is known to be one, and who shows no argv had become another program.
     unseen = not process.argv and (process.name == parent.name or (not process.name and not is_wrapper(parent)))
+    unseen = unseen and not evidence.sees_births
     forked = process.argv == parent.argv or unseen
     if forked or any(pool in word for word in process.argv for pool in _POOLS):
         return "worker"

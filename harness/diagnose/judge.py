@@ -79,9 +79,16 @@ def judge(evidence: Evidence, case: str | None = None) -> Document:
 def decide(reading: Reading) -> tuple[Kind, Finding]:
     for kind in KINDS:
         if finding := match(kind, reading):
-            return kind, finding
+            return kind, _limit_to_link(finding, reading)
     unseen = Kind("exit-nonzero", "", "How it ended was not visible{where}")
     return unseen, Finding("unknown", "", (), {})
+
+
+def _limit_to_link(finding: Finding, reading: Reading) -> Finding:
+    """What ended a process may be proven, and that the command ended because of it not."""
+    if reading.culprit.linked or finding.status != "established":
+        return finding
+    return finding._replace(status="supported")
 
 
 def _outcome(reading: Reading) -> Outcome:
@@ -435,6 +442,7 @@ def _against(finding: Finding, reading: Reading) -> tuple[str, ...]:
     culprit = reading.culprit
     if not culprit.linked:
         against.append(f"the command itself does not say that it failed because of process {culprit.pid}")
+        against += culprit.doubts
     against += [*finding.against, *doubt_component(reading.blame)]
     if (
         finding.status == "supported"

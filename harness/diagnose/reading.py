@@ -7,25 +7,17 @@ from functools import cached_property
 
 from harness.diagnose import lastwords
 from harness.diagnose.address import Fault, describe_fault
+from harness.diagnose.afterwords import AFTERWORDS
 from harness.diagnose.blame import Blame, blame, crashed_thread
-from harness.diagnose.culprit import Words, find_culprit, find_printed, tells_of_lost_child
+from harness.diagnose.culprit import Words, find_culprit, find_printed
 from harness.diagnose.failures import Failures, is_wrapper
 from harness.diagnose.lastwords import Dump, Place, Traceback
+from harness.diagnose.losses import tells_of_lost_child
 from harness.diagnose.plumbing import plain_function
 from harness.diagnose.sicodes import is_sent
 from harness.diagnose.verdict import Frame
 from harness.evidence.crash import Crash
 from harness.evidence.model import Evidence, Exit, Part, Uncaught, name_signal
-
-# What may follow the last words of a process: its parent's notice, warnings of what outlives it, a dump of its death,
-# the stacks that Rust's panic hook and Go's runtime print after their message.
-_AFTERWORDS = re.compile(
-    r"\s*$|.*resource_tracker|\s+warnings\.warn\(|\[exit status|\S*: line \d+: +\d+ |Exception ignored |[WEI]\d{4} "
-    r"|(?:Current thread|Thread) 0x|Fatal Python error: |Extension modules: |Python runtime state: |  File |OMP: "
-    r"|Stack \(most|<Cannot show|Current thread's C stack trace |  Binary file |  <[a-zA-Z ]+>$|  \.\.\.$|Aborted"
-    r"|stack backtrace:$|note: (?:run with `RUST_|Some details are omitted, )"
-    r"|goroutine \d+ |\[signal SIG|[\w./-]+\.[\w.()*]+\(.*\)$|created by |exit status \d+$"
-)
 
 
 class Reading:
@@ -123,7 +115,8 @@ class Reading:
         if self._raised_in_spawned is not None:
             return self._raised_in_spawned
         printed = [item for item in self.words.exceptions if self._may_be_final(item)]
-        last = next(reversed([item for item in printed if not tells_of_lost_child(item)] or printed), None)
+        own = [item for item in printed if not tells_of_lost_child(item)]  # the others are a parent's
+        last = next(reversed(own or (printed if self.culprit.role == "main" else [])), None)
         return last if last is not None and self.is_last_word(last) else None
 
     @property
@@ -191,7 +184,7 @@ class Reading:
         for number, line in enumerate(lines, item.end.number + item.message.count("\n") + 1):
             if number in later or line.startswith(("[rank", "[default")):
                 return True
-            if not _AFTERWORDS.match(line):
+            if not AFTERWORDS.match(line):
                 return False
         return True
 
@@ -214,7 +207,7 @@ class Reading:
         if self.is_log or part is None or not self.is_printed_by_culprit(place):
             return False
         rest = part.lines[place.number + match[0].count("\n") :]
-        return any(not _AFTERWORDS.match(line) and not line.startswith((" ", "\t")) for line in rest)
+        return any(not AFTERWORDS.match(line) and not line.startswith((" ", "\t")) for line in rest)
 
     def _part(self, file: str) -> Part | None:
         return next((part for one in self.transcripts for part in one.parts if part.file == file), None)

@@ -41,8 +41,11 @@ def test_a_pool_that_broke_lost_the_worker_that_died_however_long_ago(ended_s: f
 
 
 def test_an_earlier_loss_was_got_over() -> None:
-    first, second = child(101, SEGFAULT, 2.0), child(102, KILLED, 8.0)
-    assert culprit_of(POOL, FAILED, first, second, **told("BrokenProcessPool")) == ("killed", "established", 102)
+    """Where it is told that the command did not end the second one itself."""
+    first, second = child(101, SEGFAULT, 2.0), child(102, KILLED, 8.0, born_s=3.0)
+    raised, sent = told("BrokenProcessPool"), (Kill("SIGKILL", 102, 7.9, 4711, 0, "watchdog", "kernel"),)
+    assert culprit_of(POOL, FAILED, first, second, kills=sent, **raised) == ("killed", "established", 102)
+    assert culprit_of(POOL, FAILED, first, second, **raised) == ("killed", "supported", 102)
     assert culprit_of(VALUE, FAILED, first, second, **told("ValueError"))[::2] == ("python-exception", 100)
 
 
