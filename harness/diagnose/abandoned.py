@@ -153,9 +153,10 @@ def _waits_for_future(thread: LivingThread) -> bool:
 
 
 def _has_others(scene: Scene, process: LivingProcess) -> bool:
-    """Another thread of Python's than the main one, that could come and set a future which is no task's."""
-    others = (t for t in process.threads if t.tid != process.pid and not _find_pool(t) and python_frames(t))
-    return not all(scene.stands_still(other) and sleeps_for_own(other) for other in others)
+    """Another thread, or a handler of a signal, that could come and set a future which is no task's."""
+    others = (thread for thread in process.threads if not _find_pool(thread))
+    asleep = all(scene.stands_still(other) and sleeps_for_own(other) for other in others)
+    return not asleep or tell_interruption(process) is not None
 
 
 def _may_fulfil(thread: LivingThread) -> bool:

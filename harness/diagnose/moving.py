@@ -349,6 +349,7 @@ def find_waiting(scene: Scene) -> Finding | None:
     grounds = (
         Ground(f"{asleep}, {_tell_still(scene, process)} in {scene.looked_s:.0f} s", "stacks"),
         *(Ground(fact, f"threads of {process.pid}") for fact in tell_chances(scene, process, thread)),
+        *_tell_runs(process, thread),
         *_moving_locals(process),
         *_gil_grounds(process),
     )
@@ -359,8 +360,17 @@ def find_waiting(scene: Scene) -> Finding | None:
     return found._replace(detail=f"{detail}; {NOT_KNOWN}", remedies=remedies, ask=outside.ask)
 
 
+def _tell_runs(process: LivingProcess, thread: LivingThread) -> list[Ground]:
+    """Of one that waits for a disk: whether that answers."""
+    if thread.state != "D" or thread.runs is None:
+        return []
+    ran = f"it got the CPU {thread.runs} times" if thread.runs else "it did not get the CPU once"
+    fact = f"{name_thread(process, thread)} is in uninterruptible sleep; from sample to sample of that {ran}"
+    return [Ground(fact, f"/proc/{process.pid}/task/{thread.tid}/schedstat")]
+
+
 def _tell_wait(thread: LivingThread) -> str:
-    telling = thread.wait is not None and thread.wait.syscall not in ("futex", None)
+    telling = thread.wait is not None and (thread.state == "D" or thread.wait.syscall not in ("futex", None))
     return f": {tell_target(thread.wait)}" if telling and thread.wait else ""
 
 

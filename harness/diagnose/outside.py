@@ -1,7 +1,8 @@
 """Can a wait for a file, a pipe, a socket or a file lock still end, as far as its other side shows? Pure.
 
 That nobody has answered for some seconds says nothing about the next one. A handler of a signal may answer what its
-own process waits for: a pipe to itself is there to be woken by.
+own process waits for: a pipe to itself is there to be woken by. Whoever knows the name of a FIFO may come and open it:
+so idle servers wait. And a disk or a file server may always answer yet.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ NOT_KNOWN = "whether somebody answers cannot be known from here"
 
 def tell_hopeless(process: LivingProcess, thread: LivingThread, wait: Wait) -> str | None:
     """Why it does not end by itself, in words. Null: nothing shows that."""
-    if thread.state == "D":
-        return None if thread.cpu_s else "in uninterruptible sleep, without a moment on CPU"
+    if thread.state == "D" or wait.named:
+        return None
     if not all(_rests(other) for other in process.threads if other is not thread):
         return None
     if wait.alone:

@@ -40,7 +40,8 @@ class Peer(Struct, frozen=True):
 class Wait(Struct, frozen=True):
     """The system call a thread is in. `target`: the file, peer, pipe, pid or lock word that it is about, in words.
 
-    `until_s`: when a sleep ends, by the clock that it names. `alone`: no other process has the other end open.
+    `until_s`: when a sleep ends, by the clock that it names. `alone`: no other process has the other end open. `named`:
+    it has a name, by which anybody may still open it (a FIFO).
     """
 
     syscall: str | None
@@ -52,6 +53,7 @@ class Wait(Struct, frozen=True):
     until_s: float | None = None
     alone: bool = False
     peers: tuple[Peer, ...] = ()
+    named: bool = False
 
 
 # import: a module's import lock; condition: also an event, a barrier, a semaphore; gil: the interpreter's own; mutex:
@@ -90,7 +92,8 @@ class Rest(Struct, frozen=True):
 
 
 class LivingThread(Struct, frozen=True):
-    """`stacks`: as first and as last seen, equal when it stood still. `cpu_s`: used during the look.
+    """`stacks`: as first and as last seen, equal when it stood still. `cpu_s`: used during the look. `runs`: how often
+    it got the CPU between two samples that found it in uninterruptible sleep; null: there were no two.
 
     `tends`, of a main thread with children: whether the loop that it sleeps in asks after them, as its source shows.
     `moved`: the Python lines that all samples share, or the objects of their locals, were not always the same; what was
@@ -108,6 +111,7 @@ class LivingThread(Struct, frozen=True):
     locks: tuple[HeldLock, ...] = ()
     tends: bool | None = None
     moved: bool | None = None
+    runs: int | None = None
 
 
 SLEEPS_AGAIN = "sleeps again and again"  # the target of a wait: two sleeps that end at different times

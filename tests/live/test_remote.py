@@ -381,7 +381,7 @@ def test_a_job_elsewhere_is_watched_to_its_end(net: Network, gpu07: Host, job: C
             if events[-1]["event"] == "stall":
                 gate.open("w").close()
     assert [event["event"] for event in events] == ["watching", "stall", "ended"]
-    assert {event["host"] for event in events} == {"gpu07"} and events[1]["verdict"]["verdict"]["kind"] == "blocked-io"
+    assert {event["host"] for event in events} == {"gpu07"} and events[1]["verdict"]["verdict"]["kind"] == "waiting"
     assert (events[2]["exit_code"], watch.returncode) == (7, 10)
     assert net.count_connections() == 1
 

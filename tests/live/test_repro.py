@@ -237,7 +237,7 @@ def test_a_hung_arm_gets_its_verdict_and_is_ended(repro: Repro, library: str, tm
     assert answer.status == 10, answer.decision
     row = answer.rows("gru")["base"]
     assert (row["state"], row["step"], row["at"]) == ("hang", 4, "forward")
-    assert row["verdict"]["verdict"]["kind"] == "blocked-io"
+    assert row["verdict"]["verdict"]["kind"] == "waiting"
     assert Path(row["verdict"]["case"], "stall.json").exists()
     assert not Path("/proc", str(row["verdict"]["target"]["pid"])).exists()
 

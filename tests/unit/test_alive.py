@@ -493,8 +493,12 @@ IN_POOL = (
 SLEEPS = thread(100, line("supervise", 38), wait=NANOSLEEP)
 
 
+SUBMITS = wanted("pool.submit(load).result()", "prepare", 33)
+
+
 def test_a_task_that_waits_for_its_own_pool() -> None:
-    found = judge(process(SLEEPS, thread(101, *IN_POOL, name="steps_0"), thread(102, *IN_POOL, name="steps_1")))
+    workers = [thread(101 + n, *IN_POOL, name=f"steps_{n}", locks=(SUBMITS,)) for n in range(2)]
+    found = judge(process(SLEEPS, *workers))
     assert kind(found) == ("deadlock-lock", "supported")
     assert "all 2 workers" in found.verdict.headline and "prepare (train.py:33)" in found.verdict.headline
 
@@ -515,9 +519,25 @@ def test_somebody_else_may_fulfil_the_future(other: LivingThread) -> None:
 def test_a_future_that_no_task_fulfils_may_be_set_by_a_thread_beside_the_pool() -> None:
     beside = thread(102, line("serve", 7), wait=Wait("accept4"))
     assert judge(process(SLEEPS, thread(101, *IN_POOL, name="steps_0"), beside)).verdict.kind == "waiting"
-    submits = wanted("pool.submit(load).result()", "prepare", 33)
-    worker = thread(101, *IN_POOL, name="steps_0", locks=(submits,))
+    worker = thread(101, *IN_POOL, name="steps_0", locks=(SUBMITS,))
     assert kind(judge(process(SLEEPS, worker, beside))) == ("deadlock-lock", "supported")
+
+
+@pytest.mark.parametrize(
+    ("main", "handled", "expected"),
+    [
+        (SLEEPS, (), "waiting"),  # it may set the future when it wakes up
+        (thread(100, line("ask", 9), wait=Wait("recvfrom", fd=3, target="socket 10.0.0.9:80")), (), "waiting"),
+        (thread(100, *SEM_TIMED, line("ask", 9), wait=FUTEX_TIMED), (), "waiting"),
+        (thread(100, *JOIN, line("main", 20)), (), "deadlock-lock"),
+        (thread(100, *JOIN, line("main", 20)), ("SIGUSR1",), "waiting"),
+    ],
+)
+def test_a_future_that_no_task_fulfils_may_be_set_by_the_main_thread(
+    main: LivingThread, handled: tuple[str, ...], expected: str
+) -> None:
+    bare = thread(101, *IN_POOL, name="steps_0", locks=(wanted("answer.result()", "prepare", 33),))
+    assert judge(process(main, bare, rest=Rest(True, handled))).verdict.kind == expected
 
 
 # blocked-collective
@@ -820,6 +840,15 @@ def test_what_nobody_is_left_to_answer_is_named(wait: Wait, fact: str) -> None:
     assert judge(process(thread(100, line("ask", 48), wait=stuck), idle)).verdict.kind == "blocked-io"
 
 
+@pytest.mark.parametrize("facts", [{"alone": True}, {"peer_pids": (7,), "peers": (Peer(7, "T", still=True),)}])
+def test_whoever_knows_the_name_of_a_fifo_may_still_come(facts: dict[str, object]) -> None:
+    wait = Wait("read", fd=3, target="the FIFO /tmp/commands", **facts)  # type: ignore[arg-type]
+    assert judge(process(thread(100, line("serve", 8), wait=wait))).verdict.kind == "blocked-io"
+    found = judge(process(thread(100, line("serve", 8), wait=replace(wait, named=True))))
+    assert kind(found) == ("waiting", "supported") and exit_code_of(found) == 11
+    assert "/tmp/commands" in found.verdict.headline and found.verdict.remedies
+
+
 @pytest.mark.parametrize(
     ("peers", "kind_"),
     [
@@ -864,12 +893,17 @@ def test_a_sleep_ends_by_itself_and_one_of_a_loop_may_not() -> None:
     assert judge(process(thread(100, line("rest", 4), wait=again))).verdict.next == "harness attach 100 --for 2m"
 
 
-def test_uninterruptible_sleep_is_input_or_output() -> None:
-    main = thread(100, line("load", 3), state="D", wait=Wait(None, wchan="nfs_wait_bit_killable"))
-    found = judge(process(main))
-    assert found.verdict.kind == "blocked-io" and "nfs_wait_bit_killable" in found.verdict.headline
-    ran = thread(100, line("load", 3), state="D", cpu_s=0.02, wait=Wait(None))
-    assert judge(process(ran)).verdict.kind == "waiting"
+@pytest.mark.parametrize(("runs", "told"), [(0, "did not get the CPU once"), (9, "got the CPU 9 times"), (None, "")])
+def test_whether_a_disk_or_a_file_server_answers_is_told_and_never_called_a_fault(runs: int | None, told: str) -> None:
+    wait = Wait(None, wchan="nfs_wait_bit_killable")
+    found = judge(process(thread(100, line("load", 3), state="D", wait=wait, runs=runs)))
+    assert kind(found) == ("waiting", "supported") and exit_code_of(found) == 11
+    assert "nfs_wait_bit_killable" in found.verdict.headline and "whether somebody answers" in found.verdict.headline
+    assert told in words(found) and ("uninterruptible" in words(found)) is (runs is not None)
+    child = process(thread(101, line("load", 3), state="D", wait=wait, runs=runs), ppid=100, role="worker")
+    assert judge(process(thread(100, line("main", 1), wait=Wait("wait4", peer_pids=(101,)))), child).verdict.kind == (
+        "waiting"
+    )
 
 
 def test_the_thread_that_is_joined_is_looked_at_too() -> None:
@@ -918,10 +952,10 @@ def test_pages_from_disk_and_little_cpu_is_swapping() -> None:
 def test_a_slow_swap_brings_few_pages_and_whoever_waits_for_one_stands_in_no_system_call() -> None:
     waits = thread(100, line("train", 3), state="D", wait=Wait(None))
     assert kind(judge(process(waits, major_faults=60, swap_bytes=2**30))) == ("swapping", "established")
-    assert judge(process(waits, major_faults=0, swap_bytes=2**30)).verdict.kind == "blocked-io"  # a mapped file, say
-    assert judge(process(waits, major_faults=60)).verdict.kind == "blocked-io"
+    assert judge(process(waits, major_faults=0, swap_bytes=2**30)).verdict.kind == "waiting"  # a mapped file, say
+    assert judge(process(waits, major_faults=60)).verdict.kind == "waiting"
     writes = thread(100, line("train", 3), state="D", wait=Wait("fsync", fd=3))
-    assert judge(process(writes, major_faults=60, swap_bytes=2**30)).verdict.kind == "blocked-io"
+    assert judge(process(writes, major_faults=60, swap_bytes=2**30)).verdict.kind == "waiting"
 
 
 def test_a_kernel_that_is_busy_with_fetching_pages_is_swapping_too() -> None:

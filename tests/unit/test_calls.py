@@ -24,7 +24,7 @@ def sighting(address: int = 7, line: int = 25) -> Sighting:
 def calls(walks: list[tuple[CrashFrame, ...]], sightings: list[Sighting], state: str = "R") -> list[str | None]:
     tally, spy = Tally(100), Spy(100)
     stat = Stat(**dict.fromkeys(Stat._fields, 0) | {"state": state})  # type: ignore[arg-type]
-    tally.samples.append(Sample(0.0, stat, {100: stat}, None, {}, 0, 0, 0, None))
+    tally.samples.append(Sample(0.0, stat, {100: stat}, None, {}, 0, 0, 0, None, {}))
     spy.sightings += sightings
     standing = Standing(100, tally, spy, "auto")
     standing.stacks += [(CrashThread(100, None, False, walk, "own walk"),) for walk in walks]

@@ -38,7 +38,10 @@ class Growing(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """`io`: of each thread, and under null of those that had ended by then; null where it is not ours to see."""
+    """`io`: of each thread, and under null of those that had ended by then; null where it is not ours to see.
+
+    `runs`: of threads in uninterruptible sleep, how often each ever got the CPU.
+    """
 
     at_s: float
     stat: Stat
@@ -49,6 +52,7 @@ class Sample(NamedTuple):
     failed: int
     unseen: int
     step: int | None
+    runs: dict[int, int]
 
 
 class Tally:
@@ -67,18 +71,19 @@ class Tally:
 
     def take(self, at_s: float, children: dict[int, ThreadState]) -> Sample:
         """OSError: the process has gone. `children`: by pid, as they are now."""
-        about = read_stat(self.pid)
+        about, threads = read_stat(self.pid), dict(_read_threads(self.pid))
         self._offspring.count(about.children_faults, children)
         sample = Sample(
             at_s=at_s,
             stat=about,
-            threads=dict(_read_threads(self.pid)),
+            threads=threads,
             io=self._io.read(),
             files=dict(_list_growing(self.pid, self._own)),
             finished=self._offspring.well,
             failed=self._offspring.failed,
             unseen=self._offspring.unseen,
             step=read_pulse(self.pid),
+            runs=dict(_read_runs(self.pid, threads)),
         )
         self.samples.append(sample)
         return sample
@@ -93,6 +98,11 @@ class Tally:
         """Used by a thread since it was first seen."""
         seen = [sample.threads[tid].cpu_s for sample in self.samples if tid in sample.threads]
         return round(seen[-1] - seen[0], 3) if seen else 0.0
+
+    def runs(self, tid: int) -> int | None:
+        """How often it got the CPU between the first and the last sample that found it in uninterruptible sleep."""
+        seen = [sample.runs[tid] for sample in self.samples if tid in sample.runs]
+        return seen[-1] - seen[0] if len(seen) > 1 else None
 
     @property
     def fleeting_threads(self) -> int:
@@ -184,6 +194,14 @@ def _read_threads(pid: int) -> Iterator[tuple[int, Stat]]:
     for tid in list_tids(pid):
         with contextlib.suppress(OSError):  # it has ended
             yield tid, read_stat(pid, tid)
+
+
+def _read_runs(pid: int, threads: dict[int, Stat]) -> Iterator[tuple[int, int]]:
+    """The CPU time of a stat has ticks of 10 ms: for less a disk that answers wakes a thread."""
+    for tid, about in threads.items():
+        if about.state == "D":
+            with contextlib.suppress(OSError, ValueError, IndexError):  # it has ended, or this kernel does not count
+                yield tid, int(Path(f"/proc/{pid}/task/{tid}/schedstat").read_text().split()[2])
 
 
 def _list_growing(pid: int, own: str) -> Iterator[tuple[str, Growing]]:

@@ -40,13 +40,14 @@ Direction = Optional[Literal["read", "write"]]  # noqa: UP045 (evaluated, on oth
 class Leads(NamedTuple):
     """`peer_pids`: who else could end a wait there, as far as can be seen; `is_own`: nobody but the process itself.
 
-    `alone`: nobody else, and all could be seen.
+    `alone`: nobody else, and all could be seen. `named`: a FIFO, which anybody may still open.
     """
 
     words: str
     peer_pids: tuple[int, ...] = ()
     is_own: bool = False
     alone: bool = False
+    named: bool = False
 
 
 class Row(NamedTuple):
@@ -176,15 +177,16 @@ def _is_pipe(pid: int, fd: int, link: str, proc: Path) -> bool:
 
 
 def _describe_pipe(pid: int, link: str, holders: Holders, direction: Direction) -> Leads:
-    name = link if link.startswith("pipe:") else f"the FIFO {link}"
+    named = not link.startswith("pipe:")
+    name = f"the FIFO {link}" if named else link
     if direction is None:
         others = {*holders.readers, *holders.writers} - {pid}
-        return Leads(name, tuple(sorted(others)))
+        return Leads(name, tuple(sorted(others)), named=named)
     role, ends = ("writer", holders.writers) if direction == "read" else ("reader", holders.readers)
     others = set(ends) - {pid}
     state = "which is empty" if direction == "read" else "which is full"
     words = f"{name}, {state} and {_count_ends(role, ends, pid, holders.complete)}"
-    return Leads(words, tuple(sorted(others)), alone=holders.complete and not others)
+    return Leads(words, tuple(sorted(others)), alone=holders.complete and not others, named=named)
 
 
 def _count_ends(role: str, ends: Sequence[int], pid: int, complete: bool) -> str:

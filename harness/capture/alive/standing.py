@@ -207,6 +207,7 @@ class Standing:
                 locks=self._locks.get(tid, ()),
                 tends=tends_children(seen.frames, self.sources) if has_children and seen and tid == self.pid else None,
                 moved=self._spy.has_moved(tid),
+                runs=self._tally.runs(tid),
             )
 
     def list_running(self, file: re.Pattern[str]) -> list[int]:

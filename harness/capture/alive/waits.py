@@ -67,6 +67,7 @@ class About(NamedTuple):
     peer_pids: tuple[int, ...] = ()
     until_s: float | None = None
     alone: bool = False
+    named: bool = False
 
 
 def read_wait(pid: int, tid: int, proc: Path = _PROC) -> Wait | None:
@@ -130,7 +131,9 @@ def _read_call(pid: int, number: int, arguments: tuple[int, ...], wchan: str | N
     describe = _DESCRIBE.get(name)
     about = About() if describe is None else describe(call)
     given = tuple(map(hex, call.arguments))
-    return Wait(name, given, about.fd, about.words, about.peer_pids, wchan, about.until_s, about.alone)
+    return Wait(
+        name, given, about.fd, about.words, about.peer_pids, wchan, about.until_s, about.alone, named=about.named
+    )
 
 
 def _is_64_bit(pid: int, proc: Path) -> bool:
@@ -157,7 +160,7 @@ def _use(call: Call) -> About:
 def _about_fd(call: Call, direction: Direction, verb: str) -> About:
     fd = call.signed(0)
     (leads,) = describe_all(call.pid, {fd: direction}, call.proc)
-    return About(f"{verb} {leads.words}", fd, leads.peer_pids, alone=leads.alone)
+    return About(f"{verb} {leads.words}", fd, leads.peer_pids, alone=leads.alone, named=leads.named)
 
 
 def _accept(call: Call) -> About:
@@ -240,7 +243,8 @@ def _about_many(call: Call, fds: dict[int, Direction], *, own: bool = True) -> A
     if len(fds) > _MOST_NAMED:
         words.append(f"and {len(fds) - _MOST_NAMED} more")
     peers = tuple(dict.fromkeys(pid for one in leads for pid in one.peer_pids))
-    return About(f"waits for {'; '.join(words)}", next(iter(fds)) if len(fds) == 1 else None, peers)
+    fd, named = next(iter(fds)) if len(fds) == 1 else None, any(one.named for one in leads)
+    return About(f"waits for {'; '.join(words)}", fd, peers, named=named)
 
 
 def _open(call: Call) -> About:
@@ -266,7 +270,7 @@ def _is_fifo(call: Call, path: str) -> bool:
 def _about_fifo(call: Call, path: str, mode: int) -> About:
     """open of a FIFO waits for somebody to open its other end; man 7 fifo."""
     verb, other = ("reading", "writing") if mode == os.O_RDONLY else ("writing", "reading")
-    return About(f"opens the FIFO {path} for {verb}; nobody has opened it for {other}", alone=True)
+    return About(f"opens the FIFO {path} for {verb}; nobody has opened it for {other}", alone=True, named=True)
 
 
 def _lock_file(call: Call) -> About:

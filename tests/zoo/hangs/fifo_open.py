@@ -1,6 +1,7 @@
 """open() of a FIFO that nobody opens for writing.
 
-There is no descriptor yet, the path stands only in memory. In the control there is a writer. Seen: state S in openat,
+Whoever knows its name may still come: that is how an idle server waits, so that it is told as a wait. There is no
+descriptor yet, the path stands only in memory. In the control there is a writer. Seen: state S in openat,
 kernel stack wait_for_partner.
 """
 
@@ -13,7 +14,8 @@ import time
 from stage import run_elsewhere, say_ready
 
 EXPECT = {
-    "kind": "blocked-io",
+    "kind": "waiting",
+    "status": "supported",
     "pid_role": "main",
     "thread": "MainThread",
     "python_function": "read_commands",

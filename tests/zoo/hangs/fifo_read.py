@@ -1,7 +1,8 @@
 """read() of a FIFO that was opened for both ways, so that it has no writer but the reader itself.
 
-In the control there is another writer. Seen: state S in read, kernel stack anon_pipe_read, on a descriptor whose path
-is the FIFO's.
+Anybody may still open it for writing, as one does who serves commands and wants to see no end of file: a wait, and no
+fault. In the control there is another writer. Seen: state S in read, kernel stack anon_pipe_read, on a descriptor whose
+path is the FIFO's.
 """
 
 import os
@@ -13,7 +14,8 @@ import time
 from stage import run_elsewhere, say_ready
 
 EXPECT = {
-    "kind": "blocked-io",
+    "kind": "waiting",
+    "status": "supported",
     "pid_role": "main",
     "thread": "MainThread",
     "python_function": "read_signals",
