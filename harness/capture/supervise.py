@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness import native
-from harness.capture.alive.looker import Look, Looker
+from harness.capture.alive.looker import Look, Looker, Quiet
 from harness.capture.alive.quitting import ignores_quit, pass_quit_on
 from harness.capture.alive.standstill import Standstill
 from harness.capture.arrivals import Arrivals, Arrived, Record, send
@@ -50,8 +50,8 @@ _TWICE_S = 2.0
 # After a crash was reported: how long its end is looked for, and how often.
 _FALL_S = 1.0
 _FALL_LOOK_S = 0.002
-# Of a look: something moves after all; nothing does; it could not be made.
-_MOVES, _LOOKED = 0, frozenset({0, 3, 10})
+# Of a look: its line of work moves after all; it is stuck, or rests as a whole; neither is shown; it could not be made.
+_MOVES, _STANDS, _LOOKED = 0, 10, frozenset({0, 3, 10, 11})
 CRASHES = frozenset(
     {
         signal.SIGSEGV,
@@ -271,23 +271,20 @@ class Supervisor:
                 still.told = False
                 say(f"It moves again, after {quiet_s:.0f} s.")
         elif still.is_over() and not still.told and self._looker is not None and self._looker.pid is None:
-            self._start_look(self._looker, quiet_s)
+            self._start_look(self._looker, Quiet(quiet_s, still.stirs, still.rests, not self._slow))
 
-    def _start_look(self, looker: Looker, quiet_s: float | None) -> None:
+    def _start_look(self, looker: Looker, quiet: Quiet | None) -> None:
         """At the command, and at those below it that lost their parents and came to us."""
         orphans = [pid for pid in self._living() if pid != self.main.pid and is_child(pid)]
-        self.tree.hide(looker.start((self.main.pid, *orphans), quiet_s, self._stirs(), not self._slow))
-
-    def _stirs(self) -> bool:
-        return self._standstill is not None and self._standstill.stirs
+        self.tree.hide(looker.start((self.main.pid, *orphans), quiet))
 
     def _finish_look(self, looker: Looker, wait_status: int) -> None:
-        code, quiet_s = os.waitstatus_to_exitcode(wait_status), looker.quiet_s
+        code, quiet = os.waitstatus_to_exitcode(wait_status), looker.quiet
         looker.pid = None
         if code not in _LOOKED:
             say(f"The look at the command failed, with status {code}.")
         still = self._standstill
-        if quiet_s is None or still is None:
+        if quiet is None or still is None:
             return
         if code == _MOVES:
             self._slow = True
@@ -295,7 +292,9 @@ class Supervisor:
             return
         self.stalled, still.told = True, still.is_over()
         if not still.told:
-            say(f"It moves again, after {quiet_s:.0f} s.")  # while the look was being told
+            say(f"It moves again, after {quiet.for_s:.0f} s.")  # while the look was being told
+        elif self._ends_stalled and code != _STANDS:
+            say("It is not ended: that it is stuck is not shown, nor that nothing of it moves.")
         elif self._ends_stalled:
             say(f"SIGTERM goes to pid {self.main.pid}, as --on-stall term says.")
             own = Record(signal.SIGTERM, 0, os.getpid(), os.getuid(), 0, time.monotonic_ns())

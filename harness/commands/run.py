@@ -10,10 +10,10 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.capture.alive.looker import Look, Quiet
 from harness.capture.alive.quitting import is_asked_by_key
 from harness.capture.channels import hold_closed_descriptors, say, say_own
 from harness.capture.launch import find_command
@@ -104,12 +104,11 @@ def _has_stalled(supervisor: Supervisor) -> bool:
     return supervisor.stalled or (supervisor.case / "stall.json").exists()
 
 
-def _make_look(arguments: argparse.Namespace, case: Path, channel: str) -> Callable[..., int]:
-    def look(pids: tuple[int, ...], quiet_s: float | None, stirs: bool, tell_if_moving: bool) -> int:
+def _make_look(arguments: argparse.Namespace, case: Path, channel: str) -> Look:
+    def look(pids: tuple[int, ...], quiet: Quiet | None) -> int:
         from harness.commands.stall import Asked, look_at_job
 
-        asked = Asked(pids, quiet_s, stirs, tell_if_moving, arguments.on_stall == "core", arguments.quiet)
-        return look_at_job(asked, case, channel)
+        return look_at_job(Asked(pids, quiet, arguments.on_stall == "core", arguments.quiet), case, channel)
 
     return look
 

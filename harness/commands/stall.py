@@ -1,6 +1,7 @@
 """A look at the command of `harness run`, in a process of its own: judged, told on stderr, kept in the case.
 
-Supervision goes on meanwhile. The exit status of that process tells the supervisor whether anything moves.
+Supervision goes on meanwhile. The exit status of that process tells the supervisor whether the line of work moves, is
+stuck or rests with all else, or none of these is shown.
 """
 
 from __future__ import annotations
@@ -13,13 +14,17 @@ from typing import NamedTuple
 import msgspec
 
 from harness.capture.alive.look import take_look
+from harness.capture.alive.looker import Quiet
 from harness.capture.channels import say
 from harness.capture.gdb_stacks import find_gdb
 from harness.capture.stacks import gdb_command, run_tool
+from harness.diagnose.alive import exit_code_of
 from harness.diagnose.line import stirs_beside
 from harness.diagnose.living import judge_living
+from harness.diagnose.scene import Scene
+from harness.diagnose.stalling import tell_quiet
 from harness.diagnose.verdict import Document, Ground
-from harness.errors import EXIT_COULD_NOT_LOOK, HarnessError
+from harness.errors import EXIT_COULD_NOT_LOOK, EXIT_FAULT, HarnessError
 from harness.evidence.alive import Look
 from harness.evidence.case import write_file
 from harness.evidence.redaction import redact
@@ -27,7 +32,7 @@ from harness.evidence.transcript import read_transcript
 from harness.evidence.undecoded import encode_document, mark_bytes
 from harness.report.text import look_of, render, verdict_line
 
-MOVES, STANDS = 0, 10
+MOVES, STANDS, UNDECIDED = 0, 10, 11
 _LOOK_S = 5.0
 _SHORTEST_LOOK_S = 2.0
 _CORE_S = 600.0
@@ -35,36 +40,39 @@ _NO_GDB = "there is no gdb; to install it: apt-get install gdb (dnf, zypper, con
 
 
 class Asked(NamedTuple):
-    """`quiet_s` null: the user asked for the look, with Ctrl-\\. `stirs`: a process moved, perhaps beside the line."""
+    """`quiet` null: the user asked for the look, with Ctrl-\\."""
 
     pids: tuple[int, ...]
-    quiet_s: float | None
-    stirs: bool
-    tell_if_moving: bool
+    quiet: Quiet | None
     write_core: bool
     only_line: bool
 
 
 def look_at_job(asked: Asked, case: Path, channel: str) -> int:
     """`channel`: where the command's last words may have left a line open."""
+    quiet = asked.quiet
     try:
-        look = redact(take_look(asked.pids, _LOOK_S if asked.quiet_s is None else _how_long(asked.quiet_s)))
+        look = redact(take_look(asked.pids, _LOOK_S if quiet is None else _how_long(quiet.for_s)))
     except HarnessError as error:
         say(f"{_open(asked)}, and it could not be looked at: {error}")
         return EXIT_COULD_NOT_LOOK
     document = judge_living(look)
     if document.outcome.state == "gone":
         return MOVES
-    moves, stall = bool(document.progress and document.progress.moving), asked.quiet_s is not None
-    if stall and not moves and asked.stirs and not stirs_beside(look):
+    moves, line_is_open = bool(document.progress and document.progress.moving), _leaves_line_open(case, channel)
+    if quiet is None:
+        _tell(asked, document, line_is_open, short=asked.only_line)
+        return MOVES if moves else UNDECIDED
+    if moves and quiet.tell_if_moving and not _is_plain(document):
+        _tell(asked, document, line_is_open, short=True)
+    if moves or (quiet.stirs and not stirs_beside(look)):
         return MOVES  # who stirred before rested during the look: it has not shown whose line that is
-    if stall and not moves:
-        document = keep_look(look, _add_quiet(document, asked.quiet_s or 0.0), case)
-    if not (moves and stall) or (asked.tell_if_moving and not _is_plain(document)):
-        _tell(asked, document, _leaves_line_open(case, channel), short=asked.only_line or (moves and stall))
-    if asked.write_core and stall and not moves:
+    document = keep_look(look, _add_quiet(document, quiet), case)
+    _tell(asked, document, line_is_open, short=asked.only_line)
+    if asked.write_core:
         _write_core(document.verdict.process.pid or asked.pids[0], case)
-    return MOVES if moves else STANDS
+    is_over = exit_code_of(document) == EXIT_FAULT or (quiet.rests and Scene(look).rests)
+    return STANDS if is_over else UNDECIDED
 
 
 def _is_plain(document: Document) -> bool:
@@ -76,21 +84,23 @@ def _how_long(quiet_s: float) -> float:
     return min(_LOOK_S, max(_SHORTEST_LOOK_S, quiet_s))
 
 
-def _add_quiet(document: Document, quiet_s: float) -> Document:
+def _add_quiet(document: Document, quiet: Quiet) -> Document:
     """The last verdict, on a job that was ended for it, takes its grounds from here."""
-    ground = Ground(f"nothing outside had changed for {quiet_s:.0f} s", "supervision")
+    ground = Ground(tell_quiet(quiet.for_s, rests=quiet.rests), "supervision")
     grounds = (*document.verdict.grounds, ground)
     return msgspec.structs.replace(document, verdict=msgspec.structs.replace(document.verdict, grounds=grounds))
 
 
 def _open(asked: Asked) -> str:
-    return "A look was asked for" if asked.quiet_s is None else f"Nothing has moved for {asked.quiet_s:.0f} s"
+    if asked.quiet is None:
+        return "A look was asked for"
+    told = tell_quiet(asked.quiet.for_s, rests=asked.quiet.rests)
+    return told[0].upper() + told[1:]
 
 
 def _tell(asked: Asked, document: Document, line_is_open: bool, *, short: bool) -> None:
     text = verdict_line(document) + "\n" if short else render(document, **look_of(2), terminal=os.isatty(2))
-    still = f"Nothing outside has been changed by a main thread for {asked.quiet_s or 0.0:.0f} s."
-    reason = "" if asked.quiet_s is None else f"harness: {still}\n"
+    reason = "" if asked.quiet is None else f"harness: {_open(asked)}.\n"
     try:
         os.write(2, (("\n" if line_is_open else "") + reason + text).encode())
     except OSError:

@@ -29,7 +29,7 @@ from harness.commands.targets import Asked, read_targets
 from harness.diagnose.line import stirs_beside
 from harness.diagnose.living import judge_living
 from harness.diagnose.memory import judge_memory
-from harness.diagnose.stalling import Pace
+from harness.diagnose.stalling import Pace, tell_quiet
 from harness.diagnose.verdict import Document, MemoryUse
 from harness.errors import EXIT_COULD_NOT_LOOK, EXIT_FAULT, EXIT_INCONCLUSIVE, EXIT_INTERRUPTED, HarnessError
 from harness.evidence.alive import Look
@@ -262,7 +262,8 @@ class _Watch:
             return
         course.stalled = True
         quiet_s = course.pace.quiet_s(self._watching.now_s())
-        self._tell(one, "stall", f"nothing has moved for {quiet_s:.0f} s{trouble}", verdict=document)
+        told = tell_quiet(quiet_s, rests=one.rests_s >= quiet_s)
+        self._tell(one, "stall", f"{told}{trouble}", verdict=document)
 
     def _note_slow(self, one: _Target, course: _Course, document: Document) -> None:
         quiet_s = course.pace.note_movement(self._watching.now_s())

@@ -84,6 +84,12 @@ class Scene:
     def children(self, process: LivingProcess) -> list[LivingProcess]:
         return [child for child in self.everybody if child.ppid == process.pid or child.pid in process.children]
 
+    @property
+    def rests(self) -> bool:
+        """Nothing of it stirs, on the line of work or beside it: no counter rises, nobody computes or is at a disk."""
+        threads = [thread for process in self.processes for thread in process.threads]
+        return not self.stirring and not any(thread.state == "D" or self.is_busy(thread) for thread in threads)
+
     def is_busy(self, thread: LivingThread) -> bool:
         share = thread.cpu_s / self.looked_s
         return share >= _BUSY_SHARE or (thread.state == "R" and share >= _RUNNABLE_SHARE)

@@ -10,6 +10,15 @@ _TIMES = 3
 _CREDIBLE_S = 5.0
 
 
+def tell_quiet(for_s: float, *, rests: bool) -> str:
+    """`rests`: nothing at all has moved, of whatever thread or process of it."""
+    if rests:
+        return (
+            f"nothing outside has changed for {for_s:.0f} s: no bytes written, no file grown, no child that ended well"
+        )
+    return f"nothing outside is known to have been changed by its line of work for {for_s:.0f} s; something of it moves"
+
+
 class Pace:
     """The quiet periods of one target. `asked_s`: --stall-after. `before_s`: how long it was quiet when we came."""
 

@@ -19,7 +19,8 @@ class ThreadSight(Struct, frozen=True):
 class Sight(Struct, frozen=True):
     """`threads`: those on CPU first. `moving`: the counters that rose since the last sample, with by how much.
 
-    `hot`: the Python lines on CPU, by the last few glances at them; most seen first.
+    `hot`: the Python lines on CPU, by the last few glances at them; most seen first. `rests_s`: for how long nothing at
+    all has moved.
     """
 
     pid: int
@@ -31,3 +32,4 @@ class Sight(Struct, frozen=True):
     output_age_s: float | None
     moving: tuple[str, ...]
     hot: tuple[HotSpot, ...] = ()
+    rests_s: float = 0.0

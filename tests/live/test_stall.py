@@ -42,7 +42,7 @@ def read_stall(case: Path) -> dict[str, Any]:
 def test_a_stall_is_told_once_and_the_command_goes_on(harness: Any, script: Any, gate: Path) -> None:
     process = harness.start(*script(STUCK.format(gate=str(gate))), options=("--stall-after", "4s"))
     pid = int(process.stdout.readline())
-    read_line_with(process, b"Nothing outside has been changed by a main thread for ")
+    read_line_with(process, b"Nothing outside has changed for ")
     assert process.stderr.readline().startswith(b"harness: ")
     read_line_with(process, b"(job.py:3)")
     read_line_with(process, str(harness.case).encode())
@@ -139,11 +139,11 @@ def test_term_ends_it_after_the_report(harness: Any, script: Any, gate: Path) ->
     at = [
         stderr.index(text) for text in (b"Nothing outside", b"(job.py:3)", b"SIGTERM goes to pid", b"Ended by harness")
     ]
-    assert at == sorted(at) and b"nothing outside had changed for " in stderr[at[-1] :]
+    assert at == sorted(at) and b"nothing outside has changed for " in stderr[at[-1] :]
     assert read_stall(harness.case)["verdict"]["python_frame"]["function"] == "work"
     verdict = json.loads((harness.case / "verdict.json").read_bytes())["verdict"]
     stall = read_stall(harness.case)["verdict"]
-    said = "Ended by harness with SIGTERM, as --on-stall term says. It was stuck: "
+    said = "Ended by harness with SIGTERM, as --on-stall term says. It stood still: "
     assert (verdict["kind"], verdict["headline"]) == ("terminated", said + stall["headline"])
     assert verdict["user_frame"] == stall["user_frame"] and verdict["user_frame"]["function"] == "work"
 
@@ -159,8 +159,61 @@ def test_one_that_leaves_with_a_status_of_its_own_when_asked_gets_the_cause_too(
     verdict = json.loads((harness.case / "verdict.json").read_bytes())["verdict"]
     assert (process.returncode, verdict["kind"]) == (3, "exit-nonzero")
     assert (
-        "left with exit status 3. It was stuck: " in verdict["headline"] and verdict["user_frame"]["function"] == "work"
+        "left with exit status 3. It stood still: " in verdict["headline"]
+        and verdict["user_frame"]["function"] == "work"
     )
+
+
+BESIDE = """
+    import threading, time
+    def write():
+        log = open("stats.log", "w", buffering=1)
+        for n in range(10 ** 6):
+            print(n, file=log)
+            time.sleep(0.05)
+    threading.Thread(target=write, daemon=True).start()
+"""
+HEALTHY = "    done = threading.Event()\n    done.wait()  # work\n"  # the thread may be who trains
+RING = """
+    first, second, both = threading.Lock(), threading.Lock(), threading.Barrier(2)
+    def take(one, other):
+        with one:
+            both.wait()
+            other.acquire()
+    threading.Thread(target=take, args=(second, first)).start()
+    take(first, second)
+"""
+
+
+def test_what_is_not_shown_to_be_stuck_is_ended_only_where_nothing_of_it_stirs(
+    harness: Any, script: Any, tmp_path: Path
+) -> None:
+    process = harness.start(
+        *script(textwrap.dedent(BESIDE + HEALTHY)), options=("--stall-after", "2s", "--on-stall", "term"), cwd=tmp_path
+    )
+    told = read_line_with(process, b"Nothing outside is known to have been changed by its line of work for ")
+    assert b"something of it moves" in told
+    read_line_with(process, b"It is not ended")
+    assert read_stall(harness.case)["verdict"]["kind"] == "waiting"
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=DEADLINE_S)
+    verdict = json.loads((harness.case / "verdict.json").read_bytes())["verdict"]
+    assert verdict["kind"] == "terminated" and "--on-stall" not in verdict["headline"]
+
+
+def test_what_is_shown_to_be_stuck_is_ended_whatever_stirs_beside_it(harness: Any, script: Any, tmp_path: Path) -> None:
+    process = harness.start(
+        *script(textwrap.dedent(BESIDE + RING)), options=("--stall-after", "2s", "--on-stall", "term"), cwd=tmp_path
+    )
+    process.communicate(timeout=DEADLINE_S)
+    verdict, stall = json.loads((harness.case / "verdict.json").read_bytes())["verdict"], read_stall(harness.case)
+    assert (process.returncode, stall["verdict"]["kind"], stall["verdict"]["status"]) == (
+        143,
+        "deadlock-lock",
+        "established",
+    )
+    assert f"It was stuck: {stall['verdict']['headline']}" in verdict["headline"]
+    assert any("something of it moves" in ground["fact"] for ground in verdict["grounds"])
 
 
 def test_on_stall_alone_is_a_usage_error(harness: Any) -> None:
@@ -216,6 +269,22 @@ def test_what_moves_and_what_is_new(tmp_path: Path) -> None:
         thread.start()
         thread.join()
         assert not seen.sample(me, 2, {}), "another thread's"
+
+
+def test_it_rests_where_nothing_at_all_has_moved_since_the_quiet_began(tmp_path: Path) -> None:
+    me = {os.getpid(): os.getppid()}
+    still = Standstill(10.0)
+    with (tmp_path / "log").open("wb", buffering=0) as log:
+        still.sample(me, 0, {})
+        assert still.rests
+        log.write(b"step")
+        assert still.sample(me, 0, {}) and still.rests, "it is quiet since then"
+        thread = threading.Thread(target=log.write, args=(b"alive",))
+        thread.start()
+        thread.join()
+        assert not still.sample(me, 0, {}) and not still.rests
+        log.write(b"step")
+        assert still.sample(me, 0, {}) and still.rests
 
 
 def test_what_a_parent_writes_is_believed_after_a_look(tmp_path: Path) -> None:

@@ -282,7 +282,7 @@ def test_plain_lines_have_a_time_and_a_full_verdict(job: Any, tmp_path: Path) ->
         assert next(lines)[:9].count(":") == 2
         assert f"{patient.pid} moves: bytes written, {tmp_path / 'train.log'}" in next(lines)
         patient.stand_still()
-        assert f"{patient.pid} stall: nothing has moved for" in next(lines)
+        assert f"{patient.pid} stall: nothing outside has changed for" in next(lines)
         assert next(lines).startswith("harness: ")
         patient.end()
         assert any("ended by SIGKILL" in text for text in lines)

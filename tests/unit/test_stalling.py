@@ -2,7 +2,45 @@
 
 from __future__ import annotations
 
-from harness.diagnose.stalling import Pace
+import pytest
+
+from harness.diagnose.scene import Scene
+from harness.diagnose.stalled_end import add_cause
+from harness.diagnose.stalling import Pace, tell_quiet
+from harness.evidence.alive import LivingProcess, Wait
+from tests.unit.looks import ASLEEP, CONDITION, busy, counter, judge, line, look, process, thread
+
+SILENT = thread(100, line("ask", 9), wait=Wait("recvfrom", fd=3, target="socket 10.0.0.9:80"))
+BESIDE = thread(101, line("work", 3), wait=Wait("clock_nanosleep"))
+
+
+@pytest.mark.parametrize(
+    ("seen", "rests"),
+    [
+        (process(SILENT, BESIDE), True),
+        (process(SILENT, BESIDE, counters=(counter("io", "bytes written", 1, 2, tid=101),)), False),
+        (process(SILENT, BESIDE, counters=(counter("io", "bytes read", 1, 2),)), False),
+        (process(SILENT, busy(101, line("work", 3))), False),
+        (process(SILENT, thread(101, line("save", 3), state="D", wait=Wait("fsync", fd=4))), False),
+    ],
+)
+def test_whatever_moves_computes_or_is_at_a_disk_stirs(seen: LivingProcess, rests: bool) -> None:
+    child = process(thread(99, wait=Wait("clock_nanosleep")), children=(seen.pid,))
+    assert Scene(look(seen)).rests is rests and Scene(look(child, seen)).rests is rests
+
+
+def test_what_was_quiet_is_told_as_it_was_measured() -> None:
+    assert "nothing outside has changed for 8 s" in tell_quiet(8.2, rests=True)
+    told = tell_quiet(8.2, rests=False)
+    assert "known" in told and "its line of work" in told and "something of it moves" in told
+
+
+def test_only_what_was_established_as_a_fault_was_stuck() -> None:
+    ended = judge(process(SILENT))
+    stuck = judge(process(thread(100, *CONDITION, line("take", 4)), rest=ASLEEP))
+    assert stuck.verdict.kind == "deadlock-lock" and ended.verdict.kind == "waiting"
+    assert "It was stuck: Deadlock" in add_cause(ended, stuck).verdict.headline
+    assert "It stood still: Waiting" in add_cause(ended, ended).verdict.headline
 
 
 def test_a_minute_until_longer_quiet_was_seen() -> None:

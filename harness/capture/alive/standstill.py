@@ -32,14 +32,24 @@ class Standstill:
         self.told = False
         self._every_s = min(_SLOWEST_S, max(_FASTEST_S, after_s / _SAMPLES))
         self.due = self._begun = time.monotonic()
-        self._marks: dict[tuple[object, str], int] = {}
+        self._rose = self._begun
+        self._marks: _Marks = {}
         self._moved: dict[object, float] = {}
         self._stirred: dict[object, float] = {}
         self._trust_s, self._trusted_until = after_s, 0.0
 
     @property
     def quiet_s(self) -> float:
-        return time.monotonic() - max([self._begun, *self._moved.values()])
+        return time.monotonic() - self._quiet_since
+
+    @property
+    def rests(self) -> bool:
+        """Nothing at all has moved for as long as it has been quiet."""
+        return self._rose <= self._quiet_since
+
+    @property
+    def _quiet_since(self) -> float:
+        return max([self._begun, *self._moved.values()])
 
     @property
     def stirs(self) -> bool:
@@ -60,7 +70,9 @@ class Standstill:
         if not any(what == "written" for _, what in marks):
             marks["output", "written"] = output_bytes
         marks["children", "ended"] = sum(status == 0 for status in ended.values())
-        sources = _find_sources(self._marks, marks)
+        risen = {mark for mark, value in marks.items() if mark in self._marks and value > self._marks[mark]}
+        self._rose = now if risen else self._rose
+        sources = _find_sources(risen)
         believed = {one for one in sources if self._is_believed(one, parents, now)}
         self._moved.update(dict.fromkeys(believed, now))
         leaves = sources - believed - {*parents.values(), "children"}
@@ -88,9 +100,8 @@ class Standstill:
         return self.quiet_s >= self.after_s
 
 
-def _find_sources(before: _Marks, now: _Marks) -> set[object]:
+def _find_sources(risen: set[tuple[object, str]]) -> set[object]:
     """Who moved. A file that grew says so only where nobody of the process wrote: else it may be another thread's."""
-    risen = {mark for mark, value in now.items() if mark in before and value > before[mark]}
     wrote = {source for source, what in risen if what == "total"}
     return {
         source

@@ -52,6 +52,7 @@ class Watched:
         self.wait_status: int | None = None
         self.how_seen = ""
         self.ended = False
+        self._rose = time.monotonic()
         self.sampler = Sampler(time.monotonic_ns(), in_our_groups=False)
         self.sampler.sample([pid])
         self._started_s = read_stat(pid).started_s
@@ -65,6 +66,11 @@ class Watched:
     @property
     def is_alone(self) -> bool:
         return len(self.tallies) < 2
+
+    @property
+    def rests_s(self) -> float:
+        """For how long nothing has moved at all, of whatever thread or process."""
+        return time.monotonic() - self._rose
 
     def look_at_lines(self, at_s: float) -> None:
         """For those who look on: where its Python is on CPU, rarely, and without stopping it."""
@@ -93,9 +99,10 @@ class Watched:
         if read_in_time(lambda: tally.take(at_s, children), None) is None:
             return
         del tally.samples[:-2]
-        rising = [counter for counter in tally.counters() if may_be_of_line(counter, tally.pid)]
+        rising = [counter for counter in tally.counters() if len(counter.values) > 1 and counter.rises]
         if rising and not is_harness(tally.pid):
-            self.moving += rising
+            self._rose = time.monotonic()
+            self.moving += [counter for counter in rising if may_be_of_line(counter, tally.pid)]
 
     def is_gone(self) -> bool:
         """For kernels without pidfds. A zombie has ended; its parent only has not asked how."""
@@ -124,6 +131,7 @@ class Watched:
             cpu=sum(row.cpu for row in threads),
             rss_bytes=sum(after.stat.rss_bytes for _, after in pairs),
             output_age_s=read_in_time(self.last_output_s, None),
+            rests_s=self.rests_s,
             hot=tuple(self._spy.hot_spots()),
             moving=tuple(f"{counter.name} +{counter.values[-1] - counter.values[0]:,}" for counter in self.moving),
         )

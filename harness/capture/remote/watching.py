@@ -60,11 +60,15 @@ class RemoteWatched:
         self.how_seen = ""
         self.ended = False
         self.last_timeline: Timeline | None = None
-        self.sight = Sight(begun.pid, begun.argv, 1, (), 0.0, 0, begun.output_s, ())
+        self.sight, self.seen_at = Sight(begun.pid, begun.argv, 1, (), 0.0, 0, begun.output_s, ()), time.monotonic()
 
     @property
     def is_alone(self) -> bool:
         return self.sight.processes < 2
+
+    @property
+    def rests_s(self) -> float:
+        return self.sight.rests_s + time.monotonic() - self.seen_at
 
     def last_output_s(self) -> float | None:
         return self._output_s
@@ -137,7 +141,7 @@ class RemoteWatching:
         self.interval_s = part.interval_s or self.interval_s
         for seen in part.seen:
             if one := self.targets.get(seen.sight.pid):
-                one.sight = seen.sight
+                one.sight, one.seen_at = seen.sight, time.monotonic()
                 one.fresh += seen.moving
         for ended in part.ended:
             if (one := self.targets.get(ended.pid)) and not one.ended:
