@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import sysconfig
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from harness import __version__, native
 from harness.capture.channels import Channel
-from harness.capture.link import Report, read_registers
+from harness.capture.link import Link, Report, read_registers
 from harness.capture.processor import read_cpu
 from harness.capture.room import read_room
 from harness.capture.snapshot import complete
@@ -22,12 +24,11 @@ from harness.capture.supervise import Supervisor
 from harness.capture.surroundings import ask_interpreter, read_environment, read_scripts
 from harness.capture.system import count_oom_kills, read_daemon_lines, read_kernel_lines, read_memory
 from harness.capture.timeline import make_timeline
-from harness.capture.tree import Member, Tree
+from harness.capture.tree import Member, Tree, read_exit
 from harness.evidence import model
 from harness.evidence.crash import Crash
 from harness.evidence.gap import Gap
 from harness.evidence.memory import Kill, Room
-from harness.evidence.transcript import read_transcript
 
 _LOOP = 1
 _NO_EXIT = -1  # native/harness.h, struct harness_ending
@@ -35,6 +36,7 @@ _BY_DAEMONS = ("SIGTERM", "SIGKILL")
 
 
 def gather(supervisor: Supervisor, argv: list[str], no_link: str | None) -> model.Evidence:
+    """Of a command that was supervised; its output is read later, from what is kept of it."""
     tree, channels = supervisor.tree, supervisor.channels
     reports = supervisor.link.list_reports() if supervisor.link else []
     for report in reports:
@@ -66,13 +68,11 @@ def gather(supervisor: Supervisor, argv: list[str], no_link: str | None) -> mode
         python_gap,
         *_glimpse_gaps(unseen, processes),
     )
-    return model.Evidence(
-        harness=__version__,
-        origin="run",
-        argv=tuple(argv),
+    return _describe_run(
+        supervisor.main.pid,
+        argv,
+        reports,
         cwd=cwd,
-        pid=supervisor.main.pid,
-        platform=sysconfig.get_platform(),
         started=time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(time.time() - tree.now_s())),
         duration_s=supervisor.main.ended_s or tree.now_s(),
         python=python,
@@ -93,11 +93,43 @@ def gather(supervisor: Supervisor, argv: list[str], no_link: str | None) -> mode
         room=room,
         glimpses=glimpses,
         kills=tuple(Kill(model.name_signal(sent.signo), *sent[1:]) for sent in supervisor.killers.sent),
-        environment=read_environment(),
         script=read_scripts(processes, cwd),
-        crashes=tuple(describe_crash(report) for report in reports),
         gaps=tuple(gap for gap in gaps if gap is not None),
-        transcripts=tuple(read_transcript(supervisor.case, channel.name, tree.started_ns) for channel in channels),
+    )
+
+
+def gather_caller(pid: int, argv: tuple[str, ...], link: Link, pidfd: int, started_ns: int) -> model.Evidence:
+    """Of a process that was not started by us and has asked for the crash link: `harness.enable()`."""
+    status, source = read_exit(pidfd, pid)
+    ending = model.Ending(signo=link.reports[-1].record.signo)
+    if status is not None:
+        ending = model.Ending.from_wait_status(status)
+    ended_s = (time.monotonic_ns() - started_ns) / 1e9
+    process = model.Process(pid, 0, "python", argv, sys.executable, 0.0, None, ended_s, ending, source or "crash link")
+    cwd, cwd_gap = _read_cwd()
+    return _describe_run(
+        pid,
+        argv,
+        link.reports,
+        cwd=cwd,
+        started="",
+        duration_s=ended_s,
+        python=sys.version.split()[0],
+        processes=(process,),
+        gaps=(cwd_gap,) if cwd_gap else (),
+    )
+
+
+def _describe_run(pid: int, argv: Iterable[str], reports: Iterable[Report], **facts: Any) -> model.Evidence:
+    return model.Evidence(
+        harness=__version__,
+        origin="run",
+        argv=tuple(argv),
+        pid=pid,
+        platform=sysconfig.get_platform(),
+        environment=read_environment(),
+        crashes=tuple(map(describe_crash, reports)),
+        **facts,
     )
 
 

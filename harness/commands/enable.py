@@ -14,12 +14,11 @@ import os
 import select
 import subprocess
 import sys
-import sysconfig
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness import __version__, native
+from harness import native
 from harness.errors import HarnessError
 
 if TYPE_CHECKING:
@@ -84,42 +83,17 @@ def watch(pid: int, cases: str | None) -> None:
 
 def _report(pid: int, pidfd: int, link: Link, argv: tuple[str, ...], cases: str | None, started_ns: int) -> None:
     from harness.capture.channels import say
-    from harness.capture.gather import describe_crash
-    from harness.capture.surroundings import read_environment
-    from harness.capture.tree import read_exit
-    from harness.commands.supervision import keep_case
-    from harness.diagnose.judge import judge
+    from harness.capture.gather import gather_caller
+    from harness.commands.supervision import judge_case, keep_case
     from harness.evidence.case import create_case
-    from harness.evidence.model import Ending, Evidence, Process
     from harness.evidence.redaction import redact
-    from harness.evidence.undecoded import mark_bytes
     from harness.report.text import look_of, render
 
-    record = link.reports[-1].record
-    status, source = read_exit(pidfd, pid)
-    ending = Ending.from_wait_status(status) if status is not None else Ending(signo=record.signo)
-    ended_s = (time.monotonic_ns() - started_ns) / 1e9
-    process = Process(pid, 0, "python", argv, sys.executable, 0.0, None, ended_s, ending, source or "crash link")
-    evidence = redact(
-        Evidence(
-            harness=__version__,
-            origin="run",
-            argv=argv,
-            cwd=str(Path.cwd()),
-            pid=pid,
-            platform=sysconfig.get_platform(),
-            started="",
-            duration_s=ended_s,
-            python=sys.version.split()[0],
-            processes=(process,),
-            crashes=tuple(describe_crash(report) for report in link.reports),
-            environment=read_environment(),
-        )
-    )
+    evidence = redact(gather_caller(pid, argv, link, pidfd, started_ns))
     case, moved = create_case(cases, list(argv), started_ns)
     if moved:
         say(moved)
-    document = judge(evidence, mark_bytes(str(case)))
+    document = judge_case(evidence, case)
     keep_case(case, evidence, document, list(argv), started_ns)
     with contextlib.suppress(OSError):
         os.write(2, render(document, **look_of(2)).encode())

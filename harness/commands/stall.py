@@ -24,7 +24,7 @@ from harness.diagnose.living import judge_living
 from harness.diagnose.scene import Scene
 from harness.diagnose.stalling import tell_quiet
 from harness.diagnose.verdict import Document, Ground
-from harness.errors import EXIT_COULD_NOT_LOOK, EXIT_FAULT, HarnessError
+from harness.errors import EXIT_COULD_NOT_LOOK, EXIT_FAULT, HarnessError, Unreadable
 from harness.evidence.alive import Look
 from harness.evidence.case import write_file
 from harness.evidence.redaction import redact
@@ -110,7 +110,7 @@ def _tell(asked: Asked, document: Document, line_is_open: bool, *, short: bool) 
 def _leaves_line_open(case: Path, channel: str) -> bool:
     try:
         parts = read_transcript(case, channel, 0).parts
-    except OSError:
+    except (OSError, Unreadable):
         return False
     return bool(parts and parts[-1].unfinished)
 

@@ -68,14 +68,27 @@ class Supervised(NamedTuple):
             redact_argv(argv)  # what they give away may be in the output
         redact_output(self.job.case, self.supervisor.channels)
         evidence, found = gather(self.supervisor, self.job.argv, self.no_link), self._collect_cores()
-        return redact(
-            msgspec.structs.replace(
-                evidence,
-                cores=found.cores,
-                crashes=add_crashes(evidence.crashes, found.crashes),
-                gaps=(*evidence.gaps, *found.gaps),
-            )
-        )
+        crashes = add_crashes(evidence.crashes, found.crashes)
+        gaps = (*evidence.gaps, *found.gaps)
+        facts = redact(msgspec.structs.replace(evidence, cores=found.cores, crashes=crashes, gaps=gaps))
+        return self._add_output(facts)
+
+    def _add_output(self, evidence: Evidence) -> Evidence:
+        """As whoever loads the case will read it."""
+        import msgspec
+
+        from harness.errors import Unreadable
+        from harness.evidence.gap import Gap
+        from harness.evidence.kept_output import read_output
+        from harness.evidence.redaction import is_on
+
+        names = [channel.name for channel in evidence.channels]
+        try:
+            transcripts = read_output(self.job.case, names, self.job.started_ns, is_redacted=is_on())
+        except Unreadable as error:
+            gaps = (*evidence.gaps, Gap("what the command printed", str(error)))
+            return msgspec.structs.replace(evidence, gaps=gaps)
+        return msgspec.structs.replace(evidence, transcripts=transcripts)
 
     def _collect_cores(self) -> Collected:
         from harness.capture.cores.collecting import collect_cores
@@ -204,22 +217,32 @@ def _list_words() -> Iterator[str]:
 
 
 def judge_case(evidence: Evidence, case: Path) -> Document:
+    """What the case says, and nothing else: now, and when its evidence is loaded again (`load_evidence`)."""
+    import msgspec
+
     from harness.diagnose.judge import judge
     from harness.diagnose.stalled_end import add_cause, was_ended_for_stall
-    from harness.diagnose.verdict import Document
-    from harness.errors import Unreadable
-    from harness.evidence.answers import read_bounded
-    from harness.evidence.undecoded import decode_document, mark_bytes
+    from harness.errors import BadCase
+    from harness.evidence.gap import Gap
+    from harness.evidence.undecoded import mark_bytes
 
     document = judge(evidence, mark_bytes(str(case)))
     if not was_ended_for_stall(evidence, document):
         return document
     try:
-        looks = sorted(case.glob("stall*.json"), key=lambda path: path.stat().st_mtime_ns)
-        stall = decode_document(read_bounded(looks[-1]), Document)
-    except (OSError, IndexError, Unreadable):
-        return document  # the look failed, or could not be kept, which was said then
-    return add_cause(document, stall)
+        stall = load_stall(case)
+    except BadCase as error:
+        return msgspec.structs.replace(document, gaps=(*document.gaps, Gap("why it stood still", str(error))))
+    return document if stall is None else add_cause(document, stall)
+
+
+def load_stall(case: Path) -> Document | None:
+    """The last verdict on a command that stood still. Null: the look failed, or could not be kept; it was said then."""
+    from harness.diagnose.verdict import Document
+    from harness.evidence.kept_case import list_kept, load_fact
+
+    stalls = list_kept(case, "stall")
+    return load_fact(stalls[-1], Document) if stalls else None
 
 
 def keep_case(case: Path, evidence: Evidence, document: Document, argv: list[str], started_ns: int) -> bool:

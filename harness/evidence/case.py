@@ -127,10 +127,11 @@ def mark_case(case: Path, argv: list[str], started_ns: int, *, complete: bool) -
         "started_ns": started_ns,
     }
     if complete:
-        from harness.evidence.redaction import redact_argv
+        from harness.evidence.redaction import is_on, redact_argv
         from harness.evidence.undecoded import restore_bytes
 
         document["argv"] = list(map(restore_bytes, redact_argv(argv)))
+        document |= {} if is_on() else {"redacted": False}
     write_file(case / _MARKER, json.dumps(document).encode() + b"\n")
 
 
@@ -148,12 +149,12 @@ def write_file(path: Path, data: bytes) -> None:
 
 def is_complete(case: Path) -> bool:
     """BadCase: it is none of ours, or damaged."""
-    return bool(_read_marker(case)["complete"])
+    return bool(read_marker(case)["complete"])
 
 
 def is_being_written(case: Path) -> bool:
     """By a supervisor that lives. Only its own machine can tell: in a home that several share, others let it be."""
-    told = _read_marker(case)
+    told = read_marker(case)
     if told["complete"]:
         return False
     return told.get("node", os.uname().nodename) != os.uname().nodename or is_running(
@@ -161,7 +162,7 @@ def is_being_written(case: Path) -> bool:
     )
 
 
-def _read_marker(case: Path) -> dict[str, Any]:
+def read_marker(case: Path) -> dict[str, Any]:
     """BadCase: not a file, too long, or not what `mark_case` writes."""
     from harness.evidence.answers import (
         read_bounded,

@@ -1,6 +1,7 @@
 """The copies of the output in a case, after the last byte: what must not be kept is overwritten where it stands.
 
-Every byte stays where it was, so that lines, times and numbers remain true. Nothing more is copied afterwards.
+Every byte stays where it was, so that lines, times and numbers remain true. Nothing more is copied afterwards. They are
+read only then, by whoever judges the command and by whoever comes back to its case: both see the same.
 """
 
 from __future__ import annotations
@@ -9,7 +10,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
-from harness.evidence.redaction import redact_raw
+from msgspec.structs import replace
+
+from harness.evidence.model import Part, Transcript
+from harness.evidence.redaction import Redactor, redact_raw
+from harness.evidence.transcript import read_transcript
 
 _ORDER = (".log", ".tail.old", ".tail")
 
@@ -38,3 +43,20 @@ def _redact_channel(paths: list[Path]) -> None:
             if done[-1] != data:
                 with path.open("r+b") as file:
                     file.write(done[-1])
+
+
+def read_output(case: Path, names: Iterable[str], started_ns: int, *, is_redacted: bool) -> tuple[Transcript, ...]:
+    """As lines. Unreadable, or OSError: a file is something else than what was copied there.
+
+    `is_redacted`: what was overwritten is gone; by its shape a line may still name a secret that never was one.
+    """
+    redactor = Redactor(is_redacted)
+    return tuple(_redact_lines(read_transcript(case, name, started_ns), redactor) for name in names)
+
+
+def _redact_lines(transcript: Transcript, redactor: Redactor) -> Transcript:
+    return replace(transcript, parts=tuple(_redact_part(part, redactor) for part in transcript.parts))
+
+
+def _redact_part(part: Part, redactor: Redactor) -> Part:
+    return replace(part, lines=tuple(map(redactor.text, part.lines)))

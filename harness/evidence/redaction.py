@@ -10,13 +10,16 @@ from __future__ import annotations
 import functools
 import os
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from harness.evidence.secret_names import is_secret_name, takes_secret
 from harness.evidence.secret_options import HINTS, find_secret, split_before
+from harness.evidence.transcript import UNSHOWN
 from harness.evidence.undecoded import mark_bytes
 
 _Fact = TypeVar("_Fact")
@@ -25,6 +28,7 @@ _SHORTEST_KNOWN, _SHORTEST_WORD = 6, 12  # what is shorter, or a shorter plain w
 _MOST_REMEMBERED = 50_000
 _LABELS = ("name", "option", "gap")  # groups that hold no secret
 _MOST_WORDS_BEFORE = 40
+_NO_NEWLINE = re.compile(r"[^\n]+")
 # After a name and a blank these are the rest of a sentence: "--token is required".
 _PROSE = re.compile(
     "is|are|was|were|and|or|not|to|for|must|expected|requires?|required|ha[sd]|have|in|with|from|option|argument|flag|value"
@@ -215,12 +219,24 @@ class Redactor:
 
     def raw(self, data: bytes) -> bytes:
         """The same, in as many bytes: what stands behind stays where it was."""
-        text = data.decode("latin-1")
+        text = data.decode("utf-8", "surrogateescape")
         done, at = [], 0
-        for start, end in self._find(text):
-            done += [text[at:start], re.sub(r"[^\n]", "*", text[start:end])]
+        for start, end in _merge([*self._find(text), *self._find_shown(text)]):
+            done += [text[at:start], _NO_NEWLINE.sub(_cover, text[start:end])]
             at = end
-        return "".join([*done, text[at:]]).encode("latin-1")
+        return "".join([*done, text[at:]]).encode("utf-8", "surrogateescape")
+
+    def _find_shown(self, text: str) -> Iterator[tuple[int, int]]:
+        """Where the secrets are that only a reader at a terminal sees: in colours, with what is not seen in between."""
+        hidden = [found.span() for found in UNSHOWN.finditer(text)]
+        if not hidden:
+            return
+        pieces = list(zip([0, *(end for _, end in hidden)], [*(start for start, _ in hidden), len(text)], strict=True))
+        begins = list(accumulate((stop - start for start, stop in pieces), initial=0))
+        shown = "".join(text[start:stop] for start, stop in pieces)
+        for start, end in self._find(shown):
+            first, last = (bisect_right(begins, at) - 1 for at in (start, end - 1))
+            yield pieces[first][0] + start - begins[first], pieces[last][0] + end - begins[last]
 
     def argv(self, argv: Sequence[str]) -> tuple[str, ...]:
         """Word by word: what follows `--token` goes whatever it looks like."""
@@ -245,11 +261,7 @@ class Redactor:
                         spans.append(_span(found))
         if self._pattern:
             spans += [found.span() for found in self._pattern.finditer(text)]
-        end = 0
-        for begin, stop in sorted(spans):
-            if stop > end:
-                yield max(begin, end), stop
-                end = stop
+        yield from _merge(spans)
 
     def fact(self, fact: _Fact) -> _Fact:
         """Every text in it, however deep; once more when a command line has given something away on the way."""
@@ -312,6 +324,19 @@ def _is_named_word(name: str, value: str, before: str) -> bool:
     return (is_option or before != "-c") and (is_secret_name(name, value) or (is_option and takes_secret(name, value)))
 
 
+def _merge(spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """In order, each place once."""
+    end = 0
+    for begin, stop in sorted(spans):
+        if stop > end:
+            yield max(begin, end), stop
+            end = stop
+
+
+def _cover(found: re.Match[str]) -> str:
+    return "*" * len(found[0].encode("utf-8", "surrogateescape"))
+
+
 def _span(found: re.Match[str]) -> tuple[int, int]:
     return next(
         found.span(name) for name, value in found.groupdict().items() if value is not None and name not in _LABELS
@@ -325,6 +350,10 @@ def switch_off() -> None:
     """For `--no-redact`: this process, and those that it forks, keep and show everything."""
     global _current
     _current = Redactor(is_on=False)
+
+
+def is_on() -> bool:
+    return _current._is_on
 
 
 def redact(fact: _Fact) -> _Fact:

@@ -5,10 +5,12 @@ Reads the files a relay wrote; does not interpret what the lines say.
 
 from __future__ import annotations
 
+import os
 import re
 from bisect import bisect_right
 from pathlib import Path
 
+from harness.evidence.answers import read_bounded
 from harness.evidence.model import Part, Transcript
 from harness.evidence.undecoded import show_bytes
 
@@ -16,6 +18,7 @@ from harness.evidence.undecoded import show_bytes
 _LONGEST_LINE = 2000
 _ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
 _MARK = re.compile(rb"^([0-9]{1,18}) ([0-9]{1,19})\n", re.MULTILINE)
+_MOST_BYTES = 4 << 20  # of a file, to which a relay gives one MiB, and its successor another
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 # What changes the order of what is seen, or is not seen at all: Default_Ignorable_Code_Point of Unicode 16 (directions,
 # joiners, fillers, selectors of variants, tags), ends of lines that are no newline, and annotations.
@@ -23,13 +26,15 @@ _UNSEEN = re.compile(
     "[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
+UNSHOWN = re.compile("|".join(pattern.pattern for pattern in (_ESCAPES, _CONTROLS, _UNSEEN)))
 
 
 def read_transcript(directory: Path, name: str, started_ns: int) -> Transcript:
+    """Unreadable, or OSError: one of its files is something else than a relay has left there."""
     parts = [
         _read_part(directory / file, started_ns)
         for file in (f"{name}.log", f"{name}.tail.old", f"{name}.tail")
-        if (directory / file).exists()
+        if os.path.lexists(directory / file)
     ]
     return Transcript(name=name, parts=tuple(parts))
 
@@ -46,7 +51,7 @@ def clean_for_terminal(text: str) -> str:
 
 
 def _read_part(path: Path, started_ns: int) -> Part:
-    raw = path.read_bytes()
+    raw = read_bounded(path, _MOST_BYTES, follow=False)
     lines, redrawn = _visible_lines(raw.decode("utf-8", "replace"))
     marks = _read_marks(path.with_name(path.name + ".times"))
     return Part(
@@ -76,9 +81,10 @@ def _shorten(line: str) -> str:
 
 def _read_marks(path: Path) -> list[tuple[int, int]]:
     """(offset, nanoseconds) pairs; a torn last line (relay killed, disk full) is left out."""
-    if not path.exists():
+    if not os.path.lexists(path):
         return []
-    return [(int(offset), int(time_ns)) for offset, time_ns in _MARK.findall(path.read_bytes())]
+    marks = read_bounded(path, _MOST_BYTES, follow=False)
+    return [(int(offset), int(time_ns)) for offset, time_ns in _MARK.findall(marks)]
 
 
 def _line_times(raw: bytes, count: int, marks: list[tuple[int, int]], started_ns: int) -> tuple[float | None, ...]:

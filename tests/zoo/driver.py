@@ -136,10 +136,20 @@ def skip_where_it_cannot_run(literals: dict[str, Any]) -> None:
 
 
 def supervise(run: Prepared, inject: str, tmp_path: Path) -> tuple[int, dict[str, Any]]:
-    """In a directory of its own: where all cores are called `core`, two runs at a time would overwrite each other's."""
+    """In a directory of its own: where all cores are called `core`, two runs at a time would overwrite each other's.
+
+    The case is kept, also of a command that ended well.
+    """
     verdict = tmp_path / "verdict.json"
     # A core would tell what the shim cannot see; what it tells is asked for in tests/live/test_cores.py.
-    options = ["--inject", inject, *(("--core", "never") if inject == "shim" else ()), "--verdict", str(verdict)]
+    options = [
+        "--keep",
+        "--inject",
+        inject,
+        *(("--core", "never") if inject == "shim" else ()),
+        "--verdict",
+        str(verdict),
+    ]
     words = [sys.executable, "-m", "harness", "run", *options, "--", *run.command]
     return execute(words, run, tmp_path, find_child), json.loads(verdict.read_bytes())
 

@@ -30,7 +30,7 @@ def judge_look(
     control = twin == "control"
     expected = literals["CONTROL"] if control else expect(literals, python)
     with start(path, python, control, folder) as hang:
-        document = read(look_at(hang.pid))
+        document = read(look_at(hang.pid, folder / "cases"))
         verdict, kinds = document["verdict"], (expected["kind"], *expected.get("weaker", ()))
         cells = {"kind": Cell(expected["kind"], verdict["kind"], verdict["kind"] in kinds)}
         if verdict["kind"] == expected["kind"] and "status" in expected:

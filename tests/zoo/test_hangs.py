@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.kept_cases import check_look, read_document
 from tests.zoo.hang_driver import HANGS, Hang, NotHere, find_line, start
 from tests.zoo.literals import read_literals
 from tests.zoo.test_zoo import INTERPRETERS, TODAY, has_symbols
@@ -59,7 +60,7 @@ def test_verdict(path: Path, python: str, tmp_path: Path) -> None:
             fault, control = (stack.enter_context(begin(path, python, twin, tmp_path)) for twin in ("fault", "control"))
         except NotHere as error:
             pytest.skip(str(error))
-        looks = [(hang, look_at(hang.pid)) for hang in (fault, control)]
+        looks = [(hang, look_at(hang.pid, tmp_path / "cases")) for hang in (fault, control)]
         (_, wrong), (_, well) = [(hang, read(look)) for hang, look in looks]
         check_fault(path, expect(literals, python), fault, wrong)
         verdict = well["verdict"]
@@ -77,8 +78,9 @@ def begin(path: Path, python: str, twin: str, tmp_path: Path) -> Hang:
     return start(path, python, twin == "control", tmp_path / twin)
 
 
-def look_at(pid: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "harness", "attach", str(pid), "--for", LOOK_S, "--json"]
+def look_at(pid: int, cases: Path) -> subprocess.Popen[bytes]:
+    options = ["--for", LOOK_S, "--json", "--cases", str(cases)]
+    command = [sys.executable, "-m", "harness", "attach", str(pid), *options]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
@@ -87,6 +89,8 @@ def read(look: subprocess.Popen[bytes]) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(out or b"null")
     assert document is not None, err.decode()
     check_status(document, look.returncode)
+    check_look(Path(document["case"]))
+    assert read_document(Path(document["case"], "verdict.json")) == document
     return document
 
 

@@ -21,6 +21,7 @@ import pytest
 from harness.capture.files.elf import Elf
 from harness.diagnose.plumbing import is_interpreter
 from tests import interpreters
+from tests.kept_cases import check_run, read_document
 from tests.zoo.driver import name_interpreter, prepared, supervise
 from tests.zoo.literals import SCENARIOS, read_literals
 
@@ -162,6 +163,8 @@ def run_and_check(path: Path, python: str, twin: str, inject: str, tmp_path: Pat
     literals, control = read_literals(path), twin == "control"
     with prepared(path, python, control, tmp_path, built) as run:
         status, document = supervise(run, inject, tmp_path)
+    check_run(Path(document["case"]))
+    assert read_document(Path(document["case"], "verdict.json")) == document
     expected = literals["CONTROL"] if control else literals["EXPECT"]
     if inject == "shim" and not control:
         expected = {**expected, **literals.get("SHIM", {})}
