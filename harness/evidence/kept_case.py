@@ -19,6 +19,7 @@ from harness.evidence.answers import read_bounded
 from harness.evidence.case import read_marker
 from harness.evidence.crash import Crash
 from harness.evidence.kept_output import read_output
+from harness.evidence.memory import Course, Timeline
 from harness.evidence.model import EVIDENCE_SCHEMA, Evidence
 from harness.evidence.undecoded import decode_document
 
@@ -87,6 +88,16 @@ def _check_evidence(evidence: Evidence) -> None:
             raise Unreadable(f"the crash of process {crash.pid}: an address that is none")
         if not _CODE.fullmatch(crash.code or ""):
             raise Unreadable(f"the crash of process {crash.pid}: code that is none")
+    courses = _list_courses(evidence.timeline) if evidence.timeline else ()
+    if not all(len(course.times_s) == len(course.values) for course in courses):
+        raise Unreadable("a course of memory without its times")
+
+
+def _list_courses(timeline: Timeline) -> Iterator[Course]:
+    yield from (timeline.total_rss_bytes, timeline.available_bytes)
+    yield from (group.used_bytes for group in timeline.groups)
+    for one in timeline.processes:
+        yield from (one.rss_bytes, one.swap_bytes, one.threads, one.fds, one.pss_bytes)
 
 
 def _list_addresses(crash: Crash) -> Iterator[str]:

@@ -176,6 +176,7 @@ def cut_crash(case: Path, **facts: object) -> None:
     edit(case / "evidence.json", crashes=[{**dead, **facts}])
 
 
+TORN = {"samples": 1, "total_rss_bytes": {"values": [1]}, "available_bytes": {}}
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "no marker": lambda case: (case / "case.json").unlink(),
     "no evidence": lambda case: (case / "evidence.json").unlink(),
@@ -201,6 +202,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     ),
     "an address that is none": lambda case: cut_crash(case, pc="0xzz"),
     "an offset that is none": lambda case: cut_crash(case, registers={"rip": "1_0"}),
+    "a course without times": lambda case: edit(case / "evidence.json", timeline=TORN),
     "code that is none": lambda case: cut_crash(case, code="0f0"),
 }
 
