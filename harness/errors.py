@@ -40,6 +40,10 @@ class NotSupervised(CouldNotStart):
     """The machine refused what supervision needs. Nothing was started yet: the command can still run by itself."""
 
 
+class NotOurs(HarnessError):
+    """Another user could have written what would have been run."""
+
+
 class BadCase(HarnessError):
     """A case directory that cannot be read."""
 

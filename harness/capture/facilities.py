@@ -12,7 +12,6 @@ import errno
 import os
 import re
 import select
-import shutil
 import subprocess
 import sys
 import traceback
@@ -24,7 +23,7 @@ from harness.capture import cgroup, mac_facilities, provisions
 from harness.capture.cores.settings import core_destination, core_limit
 from harness.capture.stacks import CARRIED
 from harness.capture.tree import read_exit
-from harness.capture.trust import find_program
+from harness.capture.trust import Checked, find_tool
 from harness.errors import HarnessError
 from harness.evidence.facility import Facility, Seen
 
@@ -154,9 +153,9 @@ def stacks_of_running_jobs() -> Seen:
 def _try_attaching(code: str, whose: str) -> Seen:
     """py-spy is no ancestor of the process it looks at here, so Yama judges it as it would in earnest."""
     detail = f"stops for a moment and reads the stacks of {whose}"
-    spy = _find_tool("py-spy")
+    spy, why = _find_tool("py-spy")
     if spy is None:
-        return Seen("unknown", detail, why="py-spy, which would have been tried, is missing", fix=_PY_SPY_FIX)
+        return Seen("unknown", detail, why=f"py-spy would have been tried: {why}", fix=_PY_SPY_FIX)
     with _python_child(code) as pid:
         tried = _run([spy, "dump", "--pid", str(pid)], {"RUST_BACKTRACE": "0"})
     if tried.returncode == 0:
@@ -268,10 +267,9 @@ _PY_SPY_FIX = f"{sys.executable} -m pip install py-spy"
 
 
 def _tool(name: str, purpose: str, fix: str, *options: str) -> Seen:
-    path = _find_tool(name)
+    path, why = _find_tool(name)
     if path is None:
-        beside = Path(sys.executable).parent
-        return Seen("no", f"reads {purpose}", why=f"{name} is neither in {beside} nor on PATH", fix=fix)
+        return Seen("no", f"reads {purpose}", why=why, fix=fix)
     answer = _run([path, *options, "--version"])
     if answer.returncode:
         words = answer.stderr.strip() or f"exit status {answer.returncode}"
@@ -280,9 +278,8 @@ def _tool(name: str, purpose: str, fix: str, *options: str) -> Seen:
     return Seen("yes", f"reads {purpose}: {version}, {path}")
 
 
-def _find_tool(name: str) -> str | None:
-    """Beside the interpreter first: that is where pip put it, whether or not the environment is activated."""
-    return CARRIED.get(name) or shutil.which(name, path=str(Path(sys.executable).parent)) or find_program(name)
+def _find_tool(name: str) -> Checked:
+    return Checked(CARRIED[name]) if name in CARRIED else find_tool(name)
 
 
 def orphans_adopted() -> Seen:

@@ -103,8 +103,8 @@ class Glimpses:
         from harness.capture.stacks import find_py_spy
 
         tool = find_py_spy()
-        if "/" not in tool:
-            self._gaps[wish.pid] = "py-spy is not installed beside harness"
+        if not tool.startswith("/"):
+            self._gaps[wish.pid] = tool
             return
         output, words = (os.memfd_create(name, os.MFD_CLOEXEC) for name in ("glimpse", "words"))
         actions = [(os.POSIX_SPAWN_DUP2, output, 1), (os.POSIX_SPAWN_DUP2, words, 2)]

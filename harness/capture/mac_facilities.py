@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from harness.capture.trust import look_for_program
 from harness.evidence.facility import Seen
 
 _DEADLINE_S = 5
@@ -18,9 +19,13 @@ Ask = Callable[[list[str]], str]
 
 
 def ask_tool(command: list[str]) -> str:
-    """What it prints, on either channel; raises what subprocess raises."""
+    """What it prints, on either channel; raises what subprocess raises, and OSError where it may not be run."""
+    name, *words = command
+    program, why = look_for_program(name)
+    if program is None:
+        raise OSError(why)
     done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_DEADLINE_S, check=False
+        [program, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_DEADLINE_S, check=False
     )
     return done.stdout + done.stderr
 

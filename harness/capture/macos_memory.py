@@ -13,12 +13,14 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
+from harness.capture.trust import look_for_program
 from harness.errors import Unreadable
 from harness.evidence.answers import decode_json, read_bounded
 from harness.evidence.gap import Gap
 from harness.evidence.model import KernelLine
 
 _PREDICATE = 'subsystem == "com.apple.xnu" AND category == "memorystatus"'
+_BY_HAND = "log show --last 5m --predicate 'category == \"memorystatus\"'"
 _REPORTS = Path("/Library/Logs/DiagnosticReports")
 _JETSAM = "298"  # bug_type; a crash is 309
 _LOG_S = 20.0
@@ -53,13 +55,14 @@ class _Report(Struct, frozen=True):
 
 def read_kill_lines(started_ns: int) -> tuple[tuple[KernelLine, ...], Gap | None]:
     since_s = (time.monotonic_ns() - started_ns) / 1e9 + 5
-    command = ["log", "show", "--style", "ndjson", "--last", f"{since_s:.0f}s", "--predicate", _PREDICATE]
+    program, why = look_for_program("log")
+    if program is None:
+        return (), Gap("kernel log", f"log show: {why}", _BY_HAND)
+    command = [program, "show", "--style", "ndjson", "--last", f"{since_s:.0f}s", "--predicate", _PREDICATE]
     try:
         shown = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_LOG_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return (), Gap(
-            "kernel log", f"log show: {error}", "log show --last 5m --predicate 'category == \"memorystatus\"'"
-        )
+        return (), Gap("kernel log", f"log show: {error}", _BY_HAND)
     lines = [*parse_memorystatus(shown.stdout)]
     for path in sorted(_REPORTS.glob("JetsamEvent-*.ips"))[-_MOST_REPORTS:]:
         with contextlib.suppress(OSError, Unreadable):

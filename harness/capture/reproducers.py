@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from harness.capture.openmp.installed import ask_interpreter
+from harness.capture.openmp.installed import ask_importing
 from harness.capture.payload import payload
-from harness.errors import HarnessError, Unreadable
+from harness.errors import HarnessError, NotOurs, Unreadable
 from harness.evidence.answers import decode_json
 from harness.evidence.experiment import Arm, Options, Patient
 
@@ -87,9 +87,11 @@ def _read_arm(name: str, arm: str, options: Options, arms: dict[str, dict[str, A
 
 
 def ask_patient(python: str) -> Patient:
-    """What is installed for an interpreter, and which devices its torch can use."""
+    """What is installed for an interpreter, and which devices its torch can use. NotOurs: it may not be run."""
     try:
-        ask_interpreter(python)
+        ask_importing(python)
+    except NotOurs:
+        raise
     except HarnessError as error:
         return Patient(python, why=str(error).rstrip("."))
     command = [python, str(list_reproducers()[_ASKS_TORCH].path), "--describe"]

@@ -10,10 +10,8 @@ import contextlib
 import functools
 import importlib.util
 import os
-import shutil
 import signal
 import subprocess
-import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +26,7 @@ from harness.capture.frames import Places, read_engine, read_memory, read_spy, s
 from harness.capture.own_stacks import read_own
 from harness.capture.pystack_engine import print_threads
 from harness.capture.refusals import REFUSED, explain
-from harness.capture.trust import find_program
+from harness.capture.trust import find_tool
 from harness.errors import Unreadable
 from harness.evidence.crash import CrashThread, Image, Step, ToolRun
 from harness.evidence.model import name_signal
@@ -80,9 +78,11 @@ class Rung(NamedTuple):
 
 
 def find_py_spy() -> str:
-    """Beside our interpreter first: that is where pip put it, and what lies there runs already."""
-    beside_us = shutil.which("py-spy", path=str(Path(sys.executable).parent))
-    return CARRIED.get("py-spy") or beside_us or find_program("py-spy") or "py-spy, which is not installed"
+    """Its path, which begins with "/", or why there is none."""
+    if "py-spy" in CARRIED:
+        return CARRIED["py-spy"]
+    found = find_tool("py-spy")
+    return found.path or f"py-spy is not run: {found.why}"
 
 
 def has_pystack() -> bool:
@@ -101,7 +101,10 @@ def _pystack(pid: int, mode: str, deadline_s: float, meanwhile: Callable[[], Non
 
 def ask_py_spy(pid: int, deadline_s: float, *options: str) -> Said:
     """It stops the process, but for `--nonblocking`."""
-    return run_tool([find_py_spy(), "dump", "--json", *options, "--pid", str(pid)], deadline_s)
+    tool = find_py_spy()
+    if not tool.startswith("/"):
+        return Said(b"", tool)
+    return run_tool([tool, "dump", "--json", *options, "--pid", str(pid)], deadline_s)
 
 
 def _py_spy(pid: int, mode: str, deadline_s: float) -> Said:
@@ -224,14 +227,17 @@ def _read_images(pid: int) -> tuple[Image, ...]:
 
 
 def run_tool(command: list[str], deadline_s: float) -> Said:
-    """In a process group of its own, and started beside the package: nothing of the user's directory is imported."""
+    """In a process group of its own, and started beside the package: nothing of the user's directory is imported.
+
+    Whoever calls has asked trust.py. gdb brings a Python of its own, which reads no packages of a HOME either.
+    """
     try:
         tool = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, "RUST_BACKTRACE": "0"},
+            env={**os.environ, "RUST_BACKTRACE": "0", "PYTHONNOUSERSITE": "1"},
             cwd=Path(__file__).parents[2],
             start_new_session=True,
         )
@@ -245,7 +251,7 @@ def run_tool(command: list[str], deadline_s: float) -> Said:
     return Said(output, _describe_exit(tool.returncode, words), tool.pid, cut_short=tool.returncode < 0)
 
 
-def gdb_command(path: str = "gdb") -> list[str]:
+def gdb_command(path: str) -> list[str]:
     """gdb that asks nobody: no init file, no questions, no downloads, no scripts of the libraries."""
     settings = ("set debuginfod enabled off", "set auto-load no")
     return [path, "-nx", "-batch", *(word for line in settings for word in ("-iex", line))]

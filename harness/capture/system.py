@@ -16,7 +16,7 @@ from pathlib import Path
 
 from harness.capture import cgroup, macos_memory
 from harness.capture.killers import is_initial_namespace
-from harness.capture.trust import find_program
+from harness.capture.trust import look_for_program
 from harness.evidence.gap import Gap
 from harness.evidence.memory import Timeline
 from harness.evidence.model import KernelLine, Memory, OomCount
@@ -26,6 +26,7 @@ _RECORD = re.compile(r"[0-9]+,[0-9]+,([0-9]{1,18}),[^;\n]*;(.*)")
 # The kernel log's clock is not corrected by NTP: it may be off by this share of the uptime.
 _CLOCK_DRIFT = 0.0005
 _JOURNAL_S = 3.0
+_UNREADABLE = "journalctl could not read the journal"
 # mm/oom_kill.c, systemd-oomd: whom they killed matters even when it was not one of ours.
 _OOM_WORDS = ("oom-kill:", "Killed process ", "systemd-oomd killed", "due to memory")
 
@@ -46,9 +47,11 @@ def read_kernel_lines(
     try:
         records = list(_read_records(path))
     except OSError as error:
-        if path == Path("/dev/kmsg") and (lines := read_journal(["-k"], pids, started_ns)):
-            return lines, None
-        return (), Gap("kernel log", f"{path}: {error.strerror}", "sudo dmesg --ctime | tail")
+        asked = read_journal(["-k"], pids, started_ns) if path == Path("/dev/kmsg") else ()
+        if asked and not isinstance(asked, str):
+            return asked, None
+        why = f"{path}: {error.strerror}" + (f"; {asked}" if isinstance(asked, str) else "")
+        return (), Gap("kernel log", why, "sudo dmesg --ctime | tail")
     since_s = started_ns / 1e9 - slack_s
     lines = tuple(KernelLine(text, str(path)) for time_s, text in records if time_s >= since_s and _matters(text, pids))
     return lines[-_MOST_LINES:], None
@@ -60,19 +63,21 @@ def _matters(text: str, pids: set[int]) -> bool:
 
 def read_daemon_lines(pids: set[int], started_ns: int) -> tuple[tuple[KernelLine, ...], Gap | None]:
     """What earlyoom and systemd-oomd have written into the journal since the start."""
-    if find_program("journalctl") is None:
-        return (), Gap("OOM daemons", "there is no journal to ask", None)
     lines = read_journal(["-t", "earlyoom", "-t", "systemd-oomd", "-t", "systemd"], pids, started_ns)
-    if lines is None:
-        return (), Gap("OOM daemons", "journalctl could not read the journal", "sudo journalctl -t earlyoom -n 20")
+    if isinstance(lines, str):
+        fix = "sudo journalctl -t earlyoom -n 20" if lines == _UNREADABLE else None
+        return (), Gap("OOM daemons", lines, fix)
     return lines, None
 
 
-def read_journal(selection: list[str], pids: set[int], started_ns: int) -> tuple[KernelLine, ...] | None:
-    """Null: it could not be read."""
+def read_journal(selection: list[str], pids: set[int], started_ns: int) -> tuple[KernelLine, ...] | str:
+    """A string: why it could not be read."""
+    journalctl, why = look_for_program("journalctl")
+    if journalctl is None:
+        return f"the journal is not asked: {why}"
     since = int(time.time() - (time.monotonic_ns() - started_ns) / 1e9) - 1
     command = [
-        find_program("journalctl") or "journalctl",
+        journalctl,
         "-q",
         "--no-pager",
         "-o",
@@ -85,9 +90,9 @@ def read_journal(selection: list[str], pids: set[int], started_ns: int) -> tuple
     try:
         done = subprocess.run(command, capture_output=True, timeout=_JOURNAL_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
-        return None
+        return _UNREADABLE
     if done.returncode != 0:
-        return None
+        return _UNREADABLE
     texts = done.stdout.decode("utf-8", "replace").splitlines()
     return tuple(KernelLine(text, "journal") for text in texts if _matters(text, pids))
 

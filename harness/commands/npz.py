@@ -52,7 +52,7 @@ def _measure(
     from harness.capture.arrays.measuring import measure_arrays
     from harness.capture.openmp.installed import find_python
 
-    python = find_python(arguments.python)
+    python = find_python(arguments.python, imports=True)
     return python, tuple(row for file in files for row in measure_arrays(python, file, room))
 
 

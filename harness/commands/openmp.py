@@ -53,7 +53,7 @@ def _take(arguments: argparse.Namespace) -> list[Census]:
         return [_take_living(arguments)]
     if arguments.wheels or arguments.requirements:
         return [_take_wheels(arguments)]
-    python = find_python(arguments.python)
+    python = find_python(arguments.python, imports=arguments.modules is not None)
     if arguments.modules is not None:
         from harness.capture.openmp.imports import take_import_censuses
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from harness import __version__
-from harness.capture.openmp.installed import find_python
+from harness.capture.openmp.installed import find_python, locate_python
 from harness.capture.reproducers import Reproducer, ask_patient, list_reproducers
 from harness.commands.durations import parse_duration
 from harness.commands.output import print_answer
@@ -31,7 +31,7 @@ from harness.commands.session import Session, open_session, resume_session
 from harness.commands.trial import run_trial
 from harness.diagnose.decision import Asked, decide
 from harness.diagnose.trial import Run, check_runs, describe_run
-from harness.errors import EXIT_INTERRUPTED, HarnessError, UsageError
+from harness.errors import EXIT_INTERRUPTED, HarnessError, NotOurs, UsageError
 from harness.evidence.experiment import Arm, Patient, Plan, Told
 from harness.report.repro import ReproDocument, render_repro, tell_outcome
 
@@ -110,16 +110,32 @@ def _make_plan(arguments: argparse.Namespace, known: dict[str, Reproducer]) -> P
 def _find_python(word: str | None) -> str:
     """One that does not exist becomes a row that says so, unless it is the only one."""
     try:
-        return os.path.abspath(find_python(word))  # noqa: PTH100 (a venv's link must not be followed)
+        return os.path.abspath(find_python(word, imports=True))  # noqa: PTH100 (a venv's link must not be followed)
+    except NotOurs:
+        raise
     except HarnessError:
         return str(word or "python3")
 
 
+def _name_usual_python() -> str:
+    try:
+        return os.path.abspath(locate_python(None))  # noqa: PTH100
+    except HarnessError:
+        return "python3"
+
+
 def _ask_patients(plan: Plan, known: dict[str, Reproducer]) -> dict[str, Patient]:
-    patients = {python: ask_patient(python) for python in plan.pythons}
+    patients: dict[str, Patient] = {}
+    refused: list[HarnessError] = []
+    for python in plan.pythons:
+        try:
+            patients[python] = ask_patient(python)
+        except NotOurs as error:
+            refused.append(error)
+            patients[python] = Patient(python, why=str(error).rstrip("."))
     if all(patient.why for patient in patients.values()):
         why = next(iter(patients.values())).why
-        raise HarnessError(f"{why}.", hint=_tell_elsewhere(plan, known))
+        raise HarnessError(f"{why}.", hint=refused[0].hint if refused else _tell_elsewhere(plan, known))
     reasons = [
         _why_no_device(device, patient) for patient in patients.values() for device in plan.devices if not patient.why
     ]
@@ -142,7 +158,7 @@ def _why_no_device(device: str, patient: Patient) -> str | None:
 
 
 def _asked(plan: Plan) -> Asked:
-    return Asked(plan, _find_python(None))
+    return Asked(plan, _name_usual_python())
 
 
 def _tell_on_cpu(plan: Plan) -> str:

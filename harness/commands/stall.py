@@ -16,8 +16,8 @@ import msgspec
 from harness.capture.alive.look import take_look
 from harness.capture.alive.looker import Quiet
 from harness.capture.channels import say
-from harness.capture.gdb_stacks import find_gdb
 from harness.capture.stacks import gdb_command, run_tool
+from harness.capture.trust import look_for_program
 from harness.diagnose.alive import exit_code_of
 from harness.diagnose.line import stirs_beside
 from harness.diagnose.living import judge_living
@@ -139,8 +139,8 @@ def _write_core(pid: int, case: Path) -> None:
 
 
 def _why_no_core(pid: int, case: Path) -> str | None:
-    if find_gdb() is None:
-        return _NO_GDB
+    if why := look_for_program("gdb").why:
+        return why if shutil.which("gdb") else _NO_GDB
     try:
         words = Path(f"/proc/{pid}/statm").read_text().split()
     except OSError:
@@ -151,7 +151,10 @@ def _why_no_core(pid: int, case: Path) -> str | None:
 
 def _ask_gdb(pid: int, path: Path) -> str | None:
     """Its words when it failed. It holds the process while it writes; killed, it lets go."""
-    said = run_tool([*gdb_command(find_gdb() or "gdb"), "-p", str(pid), "-ex", f"generate-core-file {path}"], _CORE_S)
+    gdb, why = look_for_program("gdb")
+    if gdb is None:
+        return why
+    said = run_tool([*gdb_command(gdb), "-p", str(pid), "-ex", f"generate-core-file {path}"], _CORE_S)
     if path.exists() and said.error is None:
         path.chmod(0o600)
         return None

@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import re
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,7 @@ EXHAUSTED = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno
 MOST_CORE_BYTES = MOST_BYTES // 2
 _SCHEMA = "harness.case/1"
 _MARKER = "case.json"
+_ELSEWHERE = "harness-cases"  # in a temporary folder
 _MOST_MARKER_BYTES = 16 << 20  # the longest command line has 6 MiB
 _STAMP = "%Y%m%dT%H%M%S"
 _NAME = re.compile(r"(\d{8}T\d{6})Z?-[0-9a-f]{4,}")
@@ -70,8 +72,9 @@ def create_case(chosen: str | None, argv: list[str], started_ns: int) -> tuple[P
         if (chosen or "HARNESS_CASES" in os.environ) and error.errno not in EXHAUSTED:
             hint = f"harness run --cases /tmp/cases -- {' '.join(argv)}"
             raise CouldNotStart(f"{trouble}.", hint=hint) from error
-    for elsewhere in make_private_directories("harness-cases"):
+    for elsewhere in _list_temporary():
         with contextlib.suppress(OSError):
+            elsewhere = _own_directory(elsewhere / f"{_ELSEWHERE}-{os.geteuid()}")
             return _create_in(elsewhere, argv, started_ns), f"{trouble}; this one is kept in {elsewhere}."
     return wanted / f"none-{os.urandom(4).hex()}", f"{trouble}, nor in any temporary folder: there will be none."
 
@@ -81,11 +84,8 @@ def make_private_directories(prefix: str) -> Iterator[Path]:
 
     Whoever takes the next one could not use the last, which is gone then. tempfile does the same for 10 ms of imports.
     """
-    folders = (os.environ.get("TMPDIR") or "/tmp", "/tmp", "/var/tmp", "/dev/shm")
-    for folder in dict.fromkeys(folders):
-        path = Path(folder).absolute() / f"{prefix}-{name_own()}"
-        if is_anothers(path.parent):
-            continue
+    for folder in _list_temporary():
+        path = folder / f"{prefix}-{name_own()}"
         try:
             path.mkdir(mode=0o700)
         except OSError:
@@ -93,6 +93,26 @@ def make_private_directories(prefix: str) -> Iterator[Path]:
         yield path
         with contextlib.suppress(OSError):
             path.rmdir()
+
+
+def _list_temporary() -> Iterator[Path]:
+    folders = (os.environ.get("TMPDIR") or "/tmp", "/tmp", "/var/tmp", "/dev/shm")
+    for folder in dict.fromkeys(folders):
+        if not is_anothers(path := Path(folder).absolute()):
+            yield path
+
+
+def _own_directory(path: Path) -> Path:
+    """One for all runs of this user, so that what is kept there stays within its bounds. OSError: it is not his alone.
+
+    Whoever has taken the name first has made what is no private directory of ours.
+    """
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    about = path.lstat()
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o077:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+    return path
 
 
 def _create_in(cases_dir: Path, argv: list[str], started_ns: int) -> Path:
@@ -184,6 +204,9 @@ def remove_case(case: Path) -> None:
     import shutil
 
     shutil.rmtree(case, ignore_errors=True)
+    if case.parent.name == f"{_ELSEWHERE}-{os.geteuid()}":
+        with contextlib.suppress(OSError):  # others are in it
+            case.parent.rmdir()
 
 
 def prune_cases(cases_dir: Path, own: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness.capture.openmp.installed import ask_interpreter
+from harness.capture.openmp.installed import ask_importing
 from harness.capture.payload import payload
 from harness.errors import HarnessError, Unreadable
 from harness.evidence.answers import decode_json
@@ -39,7 +39,7 @@ class _Answer(msgspec.Struct):
 
 def measure_arrays(python: str, file: ArrayFile, room: Room) -> tuple[Measured, ...]:
     """HarnessError: the interpreter does not work or has no numpy."""
-    ask_interpreter(python)
+    ask_importing(python)
     left_out = {array.name: why for array in file.arrays if (why := _why_not(array, room))}
     names = [array.name for array in file.arrays if array.name not in left_out]
     rows = [Measured(file.path, name, None, None, None, why_not=why) for name, why in left_out.items()]

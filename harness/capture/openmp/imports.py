@@ -27,11 +27,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harness.capture.files.images import read_maps
+from harness.capture.openmp.installed import ask_importing
 from harness.capture.openmp.live import complete
 from harness.capture.openmp.registration import remove_record
 from harness.capture.openmp.sighting import RECORD, Seen, Sighting, Slot, look_while_held
 from harness.capture.payload import payload
-from harness.errors import HarnessError, Unreadable
+from harness.capture.trust import check_imports
+from harness.errors import HarnessError, NotOurs, Unreadable
 from harness.evidence.answers import decode_json
 from harness.evidence.crash import Image
 from harness.evidence.gap import Gap
@@ -89,7 +91,9 @@ class Walk(NamedTuple):
 
 
 def take_import_censuses(python: str, modules: Sequence[str], deadline_s: float = DEADLINE_S) -> list[Census]:
-    """One for each order of the modules that exist. HarnessError: the interpreter does not start."""
+    """One for each order of the modules that exist. HarnessError: the interpreter does not start, or may not."""
+    if os.geteuid() == 0:
+        _check_python(python)
     censuses: dict[tuple[str, ...], Census] = {}
     missing: set[str] = set()
     for order in list_orders(modules):
@@ -102,6 +106,17 @@ def take_import_censuses(python: str, modules: Sequence[str], deadline_s: float 
         censuses[left] = _assemble(python, left, walk, deadline_s)
     absent = tuple(f"There is no module {module}." for module in modules if module in missing)
     return [replace(census, absent=absent) for census in censuses.values()]
+
+
+def _check_python(python: str) -> None:
+    if not Path(python).exists():
+        raise HarnessError(f"{python} cannot be started: there is no such file.", hint=f"{python} --version")
+    try:
+        ask_importing(python)
+    except NotOurs:
+        raise
+    except HarnessError as error:
+        raise HarnessError(f"{python} does not run: {error}", hint=error.hint) from error
 
 
 def list_orders(modules: Sequence[str]) -> list[tuple[str, ...]]:
@@ -120,7 +135,17 @@ def _assemble(python: str, order: tuple[str, ...], walk: Walk, deadline_s: float
     if _needs_count(census):
         census = _count_initialised(census, _walk(python, order, deadline_s, KMP_VERSION="1").banners)
     gaps = (*census.gaps, *_list_gaps(walk, order, deadline_s))
+    if why := _why_not_from_here():
+        gaps += (Gap("modules of the working directory", f"nothing is imported from it: {why}", "cd ~"),)
     return replace(census, gaps=gaps, steps=tuple(_list_steps(walk, order)))
+
+
+def _why_not_from_here() -> str | None:
+    """Where we were started is first on the path of what is given by -c."""
+    try:
+        return check_imports([Path.cwd()], deep=False)
+    except OSError as error:
+        return f"it is gone: {error.strerror}"
 
 
 def _walk(python: str, order: tuple[str, ...], deadline_s: float, **settings: str) -> Walk:
@@ -192,6 +217,8 @@ def _start(python: str, order: tuple[str, ...], output: int, settings: dict[str,
     report, its_report = os.pipe()
     its_gate, gate = os.pipe()
     source = payload("probes/openmp.py").read_text()  # by -c: a script's folder would come first on its path
+    if _why_not_from_here():
+        source = f"import sys; sys.path[:] = filter(None, sys.path)\n{source}"
     command = [python, "-c", source, str(LIBRARY), str(its_report), str(its_gate), *order]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HARNESS_")}
     try:

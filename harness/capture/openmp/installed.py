@@ -9,12 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shlex
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
 
@@ -29,11 +27,12 @@ from harness.capture.files.owners import (
     search_rpm,
     split_line,
 )
+from harness.capture.openmp.permission import editable_source, refuse_python, why_no_imports
 from harness.capture.openmp.remembered import Memory, ReadFolder, identity_of
 from harness.capture.payload import payload
 from harness.capture.trust import check_interpreter
 from harness.errors import HarnessError, Unreadable
-from harness.evidence.answers import decode_json, read_bounded
+from harness.evidence.answers import decode_json
 from harness.evidence.gap import Gap
 
 _NATIVE = re.compile(r"\.(so|dylib|pyd|dll)(\.[\w.+-]+)*$")
@@ -57,8 +56,22 @@ class Interpreter(Struct, frozen=True):
     sites: tuple[str, ...]
 
 
-def find_python(word: str | None) -> str:
-    """The interpreter that is meant; null: the one of the active environment, or python3 on PATH."""
+def find_python(word: str | None, *, imports: bool = False) -> str:
+    """The interpreter that is meant; null: the one of the active environment, or python3 on PATH.
+
+    NotOurs: it was not named, and another user could have written it, or what it would import.
+    """
+    python = locate_python(word)
+    if word is None and Path(python).exists():
+        if why := check_interpreter(str(Path(python).absolute())):
+            raise refuse_python(python, why)
+        if imports:
+            _check_imports(python, ask_interpreter(python))
+    return python
+
+
+def locate_python(word: str | None) -> str:
+    """Whether it may be run is not asked."""
     if word is None:
         for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
             if prefix := os.environ.get(variable):
@@ -75,6 +88,8 @@ def find_python(word: str | None) -> str:
 def ask_interpreter(python: str) -> Interpreter:
     """HarnessError: it is not a Python, or does not work."""
     _check_program(Path(python))
+    if os.geteuid() == 0 and (why := check_interpreter(str(Path(python).absolute()))):
+        raise refuse_python(python, why)
     command = [python, "-I", "-S", str(payload("probes/sites.py"))]
     try:
         answer = subprocess.run(
@@ -86,6 +101,19 @@ def ask_interpreter(python: str) -> Interpreter:
     except Unreadable as error:
         last = (answer.stderr.decode(errors="replace").strip().splitlines() or ["it gave no answer"])[-1]
         raise HarnessError(f"{python} is not a Python 3 that works: {last}", hint=f"{python} --version") from error
+
+
+def ask_importing(python: str) -> Interpreter:
+    """As ask_interpreter, before it is started with its packages."""
+    interpreter = ask_interpreter(python)
+    if os.geteuid() == 0:
+        _check_imports(python, interpreter)
+    return interpreter
+
+
+def _check_imports(python: str, interpreter: Interpreter) -> None:
+    if why := why_no_imports(interpreter.sites):
+        raise refuse_python(python, why, interpreter.sites)
 
 
 def _check_program(path: Path) -> None:
@@ -112,16 +140,6 @@ def _check_program(path: Path) -> None:
     program = head in _PROGRAMS and "py" in path.name.lower()
     if not os.access(path, os.X_OK) or not (program or shim):
         raise HarnessError(f"{path} is not a Python interpreter.", hint=hint)
-    if os.geteuid() == 0 and (why := check_interpreter(str(path.absolute()))):
-        owner = shlex.quote(_name_owner(path))
-        message = f"{path} is not run by root: {why}."
-        raise HarnessError(message, hint=f"sudo -u {owner} harness openmp --python {shlex.quote(str(path))}")
-
-
-def _name_owner(path: Path) -> str:
-    with contextlib.suppress(KeyError, OSError):
-        return path.owner()
-    return "USER"
 
 
 class Installed:
@@ -180,7 +198,7 @@ class Installed:
                 self._records[path] = (record.parent, digest)
                 if name.startswith(b"..") and os.path.exists(path):  # noqa: PTH110
                     yield path
-            if source := _editable_source(record.parent):
+            if source := editable_source(record.parent):
                 self._editable[source] = record.parent
 
     def _walk(self, top: str) -> Iterator[str]:
@@ -224,25 +242,6 @@ def _scan(path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
             elif _NATIVE.search(entry.name):
                 files.append(entry.name)
     return tuple(sorted(files)), tuple(sorted(folders))
-
-
-class _Directory(Struct, frozen=True):
-    editable: bool = False
-
-
-class _DirectUrl(Struct, frozen=True):
-    url: str
-    dir_info: _Directory = _Directory()
-
-
-def _editable_source(dist_info: Path) -> str | None:
-    """PEP 610; null: a plain installation."""
-    with contextlib.suppress(OSError, ValueError):
-        said = decode_json(read_bounded(dist_info / "direct_url.json"), _DirectUrl)
-        if said.dir_info.editable:
-            folder = os.path.realpath(unquote(urlsplit(said.url).path))
-            return folder if Path(folder).is_dir() else None
-    return None
 
 
 def _list_conda(prefix: Path) -> Iterator[str]:

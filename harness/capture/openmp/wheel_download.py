@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from harness.capture.openmp.platform_tags import Target, list_tags, marker_environment
 from harness.capture.openmp.requirements import read_requirements
+from harness.capture.trust import read_safe_path
 from harness.errors import HarnessError, Unreadable
 from harness.evidence.answers import decode_json
 from harness.evidence.gap import Gap
@@ -154,7 +155,7 @@ def _take_place(new: Path, entry: Path) -> None:
 
 def _pip_command(python: str, listing: Path, where: Path, target: Target) -> list[str]:
     minor = target.python.replace(".", "")
-    words = [python, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check", "--no-deps"]
+    words = [python, "-I", "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check", "--no-deps"]
     words += ["--only-binary=:all:", "--retries", "2", "--dest", str(where), "--requirement", str(listing)]
     words += ["--python-version", target.python, "--implementation", "cp"]
     for abi in (f"cp{minor}", "abi3", "none"):
@@ -165,10 +166,18 @@ def _pip_command(python: str, listing: Path, where: Path, target: Target) -> lis
 
 
 def _run_pip(command: list[str]) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "LC_ALL": "C.UTF-8", "NO_COLOR": "1"}
+    """Isolated, because -m alone would import from the working directory first; and it asks rustc for its version."""
+    environment = {**os.environ, "LC_ALL": "C.UTF-8", "NO_COLOR": "1", "PATH": read_safe_path()}
     try:
         return subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=_DEADLINE_S, check=False, env=environment
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_DEADLINE_S,
+            check=False,
+            env=environment,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise HarnessError(f"cannot run pip: {error}", hint=f"{command[0]} -m pip --version") from None

@@ -24,7 +24,7 @@ _LONGEST_LINE = 4096  # names of C++ templates are long; what is longer was sent
 _LONGEST_WORDS = 300
 # sed ends no line that was not ended: the last echo does. In the C locale, because a name may be of no encoding.
 _SCRIPT = (
-    "s=$(command -v sample) || s=/usr/bin/sample; if ps -p {pid} >/dev/null 2>&1; then "
+    's=$(command -v sample) && ok "$s" || s=/usr/bin/sample; if ps -p {pid} >/dev/null 2>&1; then '
     '"$s" {words} </dev/null 2>&1 | LC_ALL=C sed "s/^/$t l /"; echo; else echo "$t gone"; fi'
 )
 

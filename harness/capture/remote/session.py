@@ -18,6 +18,7 @@ from harness.capture.remote import bundle
 from harness.capture.remote.distrust import is_ours, quote_advice
 from harness.capture.remote.link import Link, LinkBroken, Reach, build_command
 from harness.capture.remote.place import Host
+from harness.capture.remote.shell_trust import TRUST
 from harness.capture.remote.tool import Tool
 from harness.errors import HarnessError, Unreadable
 from harness.evidence.alive import Look, check_look
@@ -32,25 +33,18 @@ _MOST_SHELL_BYTES, _MOST_SHELL_LINES = 64 << 20, 1 << 19
 _MOST_FACTS = 10_000
 # One line, and no single quote: it is an argument of sh. Anything that could read the answer's beginning has no stdin.
 # On a Mac no Python is looked for: without developer tools its python3 opens a window that offers to install them.
-# `ok` is trust.py in shell: it leaves in $r the path without links, if nobody but root and us can write there.
-_TRUST = (
-    'ok() {{ r=$(readlink -f "$1" 2>/dev/null); test -n "$r" && test -f "$r" || return 1; w=$r; while :; do '
-    'n=$(ls -ldn "$w" 2>/dev/null) || return 1; set -- $n; case $3 in 0|$u) ;; *) return 1;; esac; '
-    "case $1 in d????????[tT]*) ;; ?????w*|????????w*) return 1;; esac; "
-    'test "$w" = / && return 0; w=${{w%/*}}; test -n "$w" || w=/; done; }}; '
-)
 _ASK = (
-    't={token}; echo; echo "$t hello"; for k in s m n r; do echo "$t u$k $(uname -$k)"; done; '
-    'u=$(id -u); echo "$t id $u"; ' + _TRUST + 'c=; for p in {pids}; do test -d /proc/$p && echo "$t pid $p"; '
+    't={token}; echo; echo "$t hello"; {trust}for k in s m n r; do echo "$t u$k $(uname -$k)"; done; '
+    'echo "$t id $u"; c=; for p in {pids}; do test -d /proc/$p && echo "$t pid $p"; '
     "e=$(readlink /proc/$p/exe 2>/dev/null) || continue; "
     'case ${{e##*/}} in python*) c="$c $e";; esac; done; '
     'case $(uname -s) in Darwin) c=;; *) c="$c python3 python /usr/bin/python3 /usr/local/bin/python3 '
     '/opt/conda/bin/python3";; esac; for q in $c; do '
-    'q=$(command -v $q 2>/dev/null) || continue; ok "$q" || {{ echo "$t refused $q"; continue; }}; '
-    'v=$($r -I -S -c "import sys, json, zlib, threading, subprocess; '
+    'q=$(PATH=$P; command -v $q 2>/dev/null) || continue; ok "$q" && py || {{ echo "$t refused $q"; continue; }}; '
+    'v=$("$r" -I -S -c "import sys, json, zlib, threading, subprocess; '
     'print(sys.version_info[0] * 100 + sys.version_info[1])" </dev/null 2>/dev/null) || continue; '
     'echo "$t python $v $r"; test "$v" -ge {oldest} && break; done; '
-    'q=$(command -v py-spy 2>/dev/null) && ok "$q" && echo "$t spy $r"; '
+    'q=$(PATH=$P; command -v py-spy 2>/dev/null) && ok "$q" && echo "$t spy $r"; '
     'echo "$t end"; while IFS= read -r l; do eval "$l"; done'
 )
 
@@ -100,7 +94,8 @@ class Session:
         self.round_trips = 0
         self.gaps: list[Gap] = []
         self._handlers: dict[int, Callable[[_Message], None]] = {}
-        script = _ASK.format(token=self._token, pids=" ".join(map(str, self._pids)), oldest=_OLDEST)
+        pid_words = " ".join(map(str, self._pids))
+        script = _ASK.format(token=self._token, trust=TRUST, pids=pid_words, oldest=_OLDEST)
         command = build_command(host, reach, script)
         self._there = f"ssh {host.destination}" if host.name else shlex.join(reach.via)
         self._link = Link(self.name, command, f"{self._there} true")
@@ -191,7 +186,7 @@ class Session:
         self.check_agent()
         boot = bundle.boot_source()
         code = f"import sys; exec(sys.stdin.buffer.read({len(boot)}))"
-        line = f'exec {shlex.quote(str(self.facts.python))} -I -S -c "{code}"\n'
+        line = f'PATH=$P; exec {shlex.quote(str(self.facts.python))} -I -S -c "{code}"\n'
         self._send(line.encode() + boot + bundle.pack(self._token), deadline)
         self._link.beat = lambda: b'{"call": "beat"}\n'
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.capture.trust import check_file, find_program
+from harness.capture.trust import check_file, find_tool, read_safe_path
 from harness.errors import HarnessError
 
 _DEADLINE_S = 120
@@ -62,9 +61,9 @@ def _load(machine: str) -> Tool:
 
 def _read_program(machine: str) -> bytes:
     """What is sent is what was checked: it is read once."""
-    beside_us = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or find_program("py-spy")
-    if beside_us and machine == platform.machine() and sys.platform == "linux" and _is_program(Path(beside_us)):
-        return Path(beside_us).read_bytes()
+    ours = find_tool("py-spy").path
+    if ours and machine == platform.machine() and sys.platform == "linux" and _is_program(Path(ours)):
+        return Path(ours).read_bytes()
     if machine not in _TAGS:
         hint = "pip install py-spy, over there"
         raise HarnessError(f"There is no py-spy for the processor {machine}.", hint=hint)
@@ -110,10 +109,19 @@ def _fetch(machine: str) -> None:
     cache = _cache()
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache, prefix=".fetch-") as folder:
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-        command += ["--platform", _TAGS[machine], "--dest", folder, f"py-spy=={_version()}"]
+        command = [sys.executable, "-I", "-m", "pip", "download", "--quiet", "--no-input", "--no-deps"]
+        command += ["--only-binary=:all:", "--platform", _TAGS[machine], "--dest", folder, f"py-spy=={_version()}"]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_DEADLINE_S, check=False)
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_DEADLINE_S,
+                check=False,
+                cwd="/",
+                env={**os.environ, "PATH": read_safe_path()},  # pip asks rustc and others for their versions
+            )
         except (OSError, subprocess.SubprocessError) as error:
             raise HarnessError(
                 f"py-spy for {machine} cannot be fetched: {error}", hint="pip download py-spy"
