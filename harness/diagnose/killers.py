@@ -52,6 +52,22 @@ def _name_sender(kill: Kill, own: list[Kill]) -> Kill:
     return next(same, kill)
 
 
+def was_interrupted(reading: Reading) -> bool | None:
+    """Whether a SIGINT had come when KeyboardInterrupt ended the culprit. Null: nobody was there to see.
+
+    The last one is CPython's own, by which it tells its parent; where the kernel tells of that one and of no other,
+    none had come.
+    """
+    told = reading.uncaught
+    sent = [kill for kill in reading.evidence.kills if (kill.pid, kill.signame) == (reading.culprit.pid, "SIGINT")]
+    others = sent[:-1] if sent and sent[-1].sender_pid == reading.culprit.pid else sent
+    came = [kill.at_s for kill in others if kill.source != _FROM_LINK]
+    came += [signal.at_s for signal in reading.evidence.signals if signal.signame == "SIGINT"]
+    if any(told is None or at_s <= told.at_s for at_s in came):
+        return True
+    return False if any(kill.source != _FROM_LINK for kill in sent) else None
+
+
 def is_sent_by_process(reading: Reading) -> bool:
     kill, passed = find_kill(reading), _passed_on(reading)
     if kill is None:

@@ -11,6 +11,7 @@ from pathlib import PurePath
 
 from harness.diagnose.blame import crosses_openmp
 from harness.diagnose.instructions import Told, explain_instruction
+from harness.diagnose.killers import was_interrupted
 from harness.diagnose.limits import find_cpu_limit
 from harness.diagnose.loading import MARKERS, find_misfit
 from harness.diagnose.matching import (
@@ -146,9 +147,28 @@ def _kernel_signal(reading: Reading) -> Finding | None:
 
 def _other_signal(reading: Reading) -> Finding | None:
     """One that no kind claims: a timer's, a real-time one, or one that was sent and has not its usual reason."""
-    if reading.signame is None or any(claims(kind, reading) for kind in KINDS):
+    if reading.signame in (None, "SIGINT") or any(claims(kind, reading) for kind in KINDS):
         return None
     return Finding(status_of_death(reading), "", (), {})
+
+
+_MAY_BE_RAISED = "whether a SIGINT came before was not seen: a program may raise KeyboardInterrupt itself"
+_MAY_BE_ITS_OWN = "a SIGINT came before, but Python's own handler raises KeyboardInterrupt without a message"
+
+
+def _interrupted(reading: Reading) -> Finding | None:
+    """Ctrl-C is a SIGINT that arrived; CPython dies of SIGINT as well where the program itself raised the exception."""
+    raised = next((item for item in reading.exceptions if item.type == "KeyboardInterrupt"), None)
+    if raised is None:
+        return Finding(status_of_death(reading), "", (), {}) if reading.signame == "SIGINT" else None
+    arrived, is_told = was_interrupted(reading), reading.is_proven or reading.signame == "SIGINT"
+    if arrived is False or (arrived is None and raised.message.strip()):  # which CPython's own has not
+        return None
+    ground = Ground(f"{'uncaught' if reading.is_proven else 'printed:'} {raised.sentence}", str(raised.end))
+    if reading.is_log or not is_told:
+        return Finding("supported", "", (ground,), {}, () if reading.is_log else (MAY_BE_LOGGED,))
+    doubt = _MAY_BE_RAISED if arrived is None else _MAY_BE_ITS_OWN if raised.message.strip() else None
+    return Finding("supported" if doubt else "established", "", (ground,), {}, (doubt,) if doubt else ())
 
 
 def _python_exception(reading: Reading) -> Finding | None:
@@ -237,7 +257,12 @@ KINDS: tuple[Kind, ...] = (
         "memory was refused: MemoryError, bad_alloc, device out of memory",
         "Memory was refused: {detail}{where}{limit}{before}",
         markers=(
-            marker(r"(?:\w+\.)*\w*MemoryError(?:: .*)?$", "exception", "python_oom_malloc_memoryerror.txt"),
+            marker(
+                r"(?:MemoryError|(?:numpy\.[\w.]+\.)?_ArrayMemoryError|(?:pyarrow\.[\w.]+\.)?ArrowMemoryError)"
+                r"(?:: .*)?$",
+                "exception",
+                "python_oom_malloc_memoryerror.txt",
+            ),
             marker(
                 r"RuntimeError: (?:\[enforce fail at .*?\] .*?)?(?P<what>DefaultCPUAllocator: .*?bytes)",
                 "exception",
@@ -251,7 +276,7 @@ KINDS: tuple[Kind, ...] = (
             ),
             marker(r"(?:\w+\.)*OutOfMemoryError: .*", "exception", "torch.OutOfMemoryError: CUDA out of memory."),
             marker(
-                r"RuntimeError: MPS backend out of memory.*",
+                r"RuntimeError: MPS backend out of memory \(MPS allocated.*",
                 "exception",
                 "RuntimeError: MPS backend out of memory (MPS allocated)",
             ),
@@ -267,7 +292,7 @@ KINDS: tuple[Kind, ...] = (
                 "memory allocation of 9 bytes failed",
                 speaker=RUST_RUNTIME,
             ),
-            marker(r"RuntimeError: (?P<what>std::bad_alloc)", "exception", "RuntimeError: std::bad_alloc"),
+            marker(r"RuntimeError: (?P<what>std::bad_alloc)$", "exception", "RuntimeError: std::bad_alloc"),
             marker(
                 r"OpenBLAS error: Memory allocation .*failed.*",
                 "exit",
@@ -336,7 +361,7 @@ KINDS: tuple[Kind, ...] = (
                 speaker=OPENMP,
             ),
             marker(
-                r"RuntimeError: (?P<what>can't start new thread)", "exception", "RuntimeError: can't start new thread"
+                r"RuntimeError: (?P<what>can't start new thread)$", "exception", "RuntimeError: can't start new thread"
             ),
             marker(
                 r"OSError: (?P<what>\[Errno (?:24|27|28)\] (?!.*'/dev/shm/).*)",
@@ -368,7 +393,7 @@ KINDS: tuple[Kind, ...] = (
                 speaker=CUDA,
             ),
             marker(
-                r"(?:RuntimeError|(?:torch\.)?AcceleratorError): (?P<what>CUDA error: device-side assert triggered)",
+                r"(?:RuntimeError|(?:torch\.)?AcceleratorError): (?P<what>CUDA error: device-side assert triggered)$",
                 "exception",
                 "synth/cuda_device_side_assert.txt",
             ),
@@ -618,8 +643,7 @@ KINDS: tuple[Kind, ...] = (
         "interrupted",
         "ended by Ctrl-C (SIGINT)",
         "Interrupted by SIGINT (Ctrl-C){where}{sender}",
-        markers=(marker(r"^KeyboardInterrupt", "exception", "KeyboardInterrupt"),),
-        signals={"SIGINT": ""},
+        rule=_interrupted,
     ),
     Kind(
         "killed",

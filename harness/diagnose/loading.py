@@ -61,7 +61,7 @@ MARKERS = (
         "OSError: ./x.so: undefined symbol: zoo_missing",
     ),
     marker(
-        r"^(?:ValueError|RuntimeError|ImportError): numpy\.(?:dtype|ndarray|ufunc) size changed.*",
+        r"^(?:ValueError|RuntimeError|ImportError): numpy\.(?:dtype|ndarray|ufunc) size changed, may indicate .*",
         "exception",
         "ValueError: numpy.dtype size changed, may indicate binary incompatibility.",
     ),
@@ -120,7 +120,8 @@ MARKERS = (
         _DRIVER,
     ),
     marker(
-        r"^[\w.]{1,100}Error: (?:[^'\"`\n]*: )?CUDA driver version is insufficient for CUDA runtime version",
+        r"^[\w.]{1,100}Error: (?:CUDA error: |cudaErrorInsufficientDriver: |Unexpected error from cuda\w+\(\)\."
+        r"[^'\"`;\n]* Error \d+: )?CUDA driver version is insufficient for CUDA runtime version",
         "exception",
         "RuntimeError: CUDA error: CUDA driver version is insufficient for CUDA runtime version",
         _DRIVER,
@@ -186,7 +187,11 @@ def _names_culprit(program: str, reading: Reading) -> bool:
     return culprit.argv[:1] == (program,) or became_another
 
 
-_NUMPY_IMPORT = re.compile(r"numpy\.core\.multiarray failed to import|_ARRAY_API not found")
+_NUMPY_IMPORT = re.compile(
+    r"ImportError: numpy\.(?:_?core\.)?\w*multiarray\w* failed to import(?: \(auto-generated because .*)?$"
+    r"|AttributeError: _ARRAY_API not found$",
+    re.MULTILINE,
+)
 _NUMPY_BANNER = re.compile(
     r"A module that was compiled using NumPy (?P<built>\S+) cannot be run in\s+NumPy (?P<found>\S+)"
 )
@@ -195,7 +200,7 @@ _PACKAGE = re.compile(r"/(?:site|dist)-packages/(?P<package>[^/.]+)")
 
 def find_numpy_mismatch(reading: Reading) -> Finding | None:
     """NumPy's banner alone is a warning; with the failed import as the uncaught exception it is the cause."""
-    if reading.final is None or not _NUMPY_IMPORT.search(reading.chain):
+    if reading.final is None or not any(_NUMPY_IMPORT.match(item.text) for item in reading.exceptions):
         return None
     packages = (_PACKAGE.search(frame.file) for frame in reading.final.frames)
     module = next((found["package"] for found in packages if found), "a module")

@@ -16,6 +16,10 @@ EXPECT = {
     "headline": ["SIGINT"],
 }
 CONTROL = {"kind": "clean", "exit": 0}
+UNPRIVILEGED = {
+    "status": "supported",
+    "because": "who sends SIGINT to the command alone the kernel tells root: a program may raise the same itself",
+}
 SENDS = "SIGINT"
 
 
