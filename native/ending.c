@@ -44,8 +44,11 @@ extern char PyType_Type[] WEAK;
 extern void *PyObject_Type(void *) WEAK;
 extern void *PyObject_GetAttrString(void *, const char *) WEAK;
 extern const char *PyUnicode_AsUTF8(void *) WEAK;
+extern long PyLong_AsLong(void *) WEAK;
+extern char PyTraceBack_Type[] WEAK;
 extern void PyErr_Clear(void) WEAK;
 extern void Py_DecRef(void *) WEAK;
+extern void Py_IncRef(void *) WEAK;
 extern int on_exit(void (*function)(int, void *), void *) WEAK;
 
 /* The last thing that happened at the top of a thread was an exception of this type; "": it was not. */
@@ -81,13 +84,49 @@ static void *find_qualified_name(void *type) {
     return name;
 }
 
+static int32_t read_line(void *traceback) {
+    void *number = PyObject_GetAttrString(traceback, "tb_lineno");
+    long line = number ? PyLong_AsLong(number) : 0;
+    Py_DecRef(number);
+    return line > 0 ? (int32_t)line : 0;
+}
+
+/* By these a printed traceback is known as this one's. Not the files: tb_frame is announced to the program's own audit
+ * hooks, tb_next and tb_lineno are not. No str() of the exception either: that is code of the program. */
+static void read_lines(void *first, int32_t lines[3]) {
+    enum { DEEPEST = 100000 };
+    void *type = first ? PyObject_Type(first) : NULL, *next;
+    int is_traceback = type == (void *)PyTraceBack_Type;
+    Py_DecRef(type);
+    if (!is_traceback)
+        return;
+    void *last = first;
+    Py_IncRef(last);
+    lines[0] = read_line(first);
+    for (int depth = 1; depth < DEEPEST && (next = PyObject_GetAttrString(last, "tb_next")) != NULL; depth++) {
+        type = PyObject_Type(next);
+        is_traceback = type == (void *)PyTraceBack_Type;
+        Py_DecRef(type);
+        if (!is_traceback) {
+            Py_DecRef(next);
+            break;
+        }
+        Py_DecRef(last);
+        last = next;
+        if (depth == 1)
+            lines[1] = read_line(last);
+    }
+    lines[2] = read_line(last);
+    Py_DecRef(last);
+}
+
 static void tell_uncaught(void *arguments) {
     struct harness_ending ending = {.status = -1};
     void *type = PyTuple_GetItem(arguments, 1), *qualified = type ? find_qualified_name(type) : NULL;
     const char *name = qualified ? PyUnicode_AsUTF8(qualified) : NULL;
     keep_name(name || !type ? name : PyExceptionClass_Name(type));
-    if (!name)
-        PyErr_Clear(); /* ours: the audit has put the exception itself aside */
+    read_lines(PyTuple_GetItem(arguments, 3), ending.lines);
+    PyErr_Clear(); /* ours: the audit has put the exception itself aside */
     Py_DecRef(qualified);
     memcpy(ending.type, uncaught, sizeof ending.type);
     tell(&ending);
@@ -127,7 +166,8 @@ static void on_leaving(int status, void *unused) {
 void harness_watch_ending(void) {
     static int begun;
     if (begun || !PySys_AddAuditHook || !PyEval_GetFrame || !PyTuple_GetItem || !PyExceptionClass_Name || !on_exit ||
-        !PyType_Type || !PyObject_Type || !PyObject_GetAttrString || !PyUnicode_AsUTF8 || !PyErr_Clear || !Py_DecRef)
+        !PyType_Type || !PyObject_Type || !PyObject_GetAttrString || !PyUnicode_AsUTF8 || !PyErr_Clear || !Py_DecRef ||
+        !PyLong_AsLong || !PyTraceBack_Type || !Py_IncRef)
         return;
     begun = 1;
     if (PySys_AddAuditHook(on_audit, NULL) == 0)

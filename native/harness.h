@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #define HARNESS_API __attribute__((visibility("default")))
-#define HARNESS_ABI 8
+#define HARNESS_ABI 9
 
 /* One signal as it arrived at the supervisor. */
 struct harness_signal {
@@ -138,7 +138,8 @@ struct harness_leave {
 /* How a Python program leaves by itself, told by it (native/ending.c). status is -1 when an exception of that type
  * reaches the top of a thread, else what exit() was given: then type is not empty if such an exception was the last
  * thing that happened, and finalised says whether the interpreter had ended itself before. Where neither is so, caller
- * is the image that called exit(), as far as that could be seen. */
+ * is the image that called exit(), as far as that could be seen. lines: of the exception's traceback the outermost, the
+ * next and the innermost; 0: there is none. */
 struct harness_ending {
     uint32_t abi;
     uint32_t size;
@@ -149,6 +150,8 @@ struct harness_ending {
     uint32_t finalised;
     char type[128];
     char caller[256];
+    int32_t lines[3];
+    uint32_t unused;
 };
 
 /* A signal that was sent to some thread of this machine, as the kernel tells it. code is its si_code: above 0 the

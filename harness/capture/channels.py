@@ -73,6 +73,7 @@ class Channel:
         self.sink = sink
         self.kind = "nowhere" if sink is None else "terminal" if os.isatty(sink) else "pipe"
         self.relay_pid = 0
+        self.target: str | None = None  # what the command has there, as in /proc/PID/fd
         self.lifeline = self.lifeline_end = -1
         self._case_errno: int | None = None
         self._shared = mmap.mmap(-1, mmap.PAGESIZE)
@@ -93,6 +94,8 @@ class Channel:
             self.source, self.write_end = os.pipe()
             with contextlib.suppress(OSError, AttributeError):
                 fcntl.fcntl(self.source, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        with contextlib.suppress(OSError):  # no /proc: nobody else has one either
+            self.target = str(Path(f"/proc/self/fd/{self.write_end}").readlink())
 
     def _stand_aside(self, error: OSError) -> None:
         """No pty, pipe or process is to be had: the command writes where it would have written without us."""

@@ -184,7 +184,8 @@ def _process(member: Member, peak_rss_bytes: int | None) -> model.Process:
 
 
 def _uncaught(record: Any, started_ns: int) -> model.Uncaught:
-    return model.Uncaught(record.pid, (record.time_ns - started_ns) / 1e9, _text(record.type) or "?")
+    lines = tuple(record.lines) if record.lines[0] else ()
+    return model.Uncaught(record.pid, (record.time_ns - started_ns) / 1e9, _text(record.type) or "?", lines)
 
 
 def _exit(record: Any, started_ns: int) -> model.Exit:
@@ -250,6 +251,7 @@ def _channel(channel: Channel, started_ns: int) -> model.Channel:
         last_output_s=(state.last_ns - started_ns) / 1e9 if state.last_ns else None,
         sink_error=os.strerror(state.sink_errno) if state.sink_errno else None,
         case_error=os.strerror(channel.case_errno) if channel.case_errno else None,
+        target=channel.target,
     )
 
 

@@ -15,8 +15,8 @@ from harness.diagnose.failures import CRASH_SIGNALS, Failures, is_wrapper
 from harness.diagnose.lastwords import Notice, Traceback
 from harness.diagnose.losses import SENTENCES, Lost, Sentence, find_lost, find_said, tell_end, tells_of_lost_child
 from harness.diagnose.passing import Printed, find_passed_on, find_printed_after
-from harness.diagnose.verdict import Ground
-from harness.evidence.model import Ending, Evidence, Process, name_signal
+from harness.diagnose.verdict import Frame, Ground
+from harness.evidence.model import Ending, Evidence, Process, Uncaught, name_signal
 
 # A worker runs the same program as its parent (fork, multiprocessing, a rank); a child runs another one.
 Role = Literal["main", "worker", "child"]
@@ -234,7 +234,7 @@ def _failed_ranks(failures: Failures, words: Words) -> tuple[list[Process], tupl
 
 def _find_lost_peer(failures: Failures, words: Words, rank: Process) -> str | None:
     uncaught = failures.uncaught(rank)
-    text = find_printed(uncaught.type, uncaught.at_s, rank.rank, words.exceptions).text if uncaught else ""
+    text = find_printed(uncaught, rank.rank, words.exceptions).text if uncaught else ""
     return text if _LOST_PEER_TEXT.search(text) else None
 
 
@@ -251,22 +251,36 @@ def _has_crashed(process: Process) -> bool:
 def _own_exception(failures: Failures, process: Process, words: Words) -> Traceback | None:
     """What ended a process, as far as it can be known: told by it, or, of the command, the last that was printed."""
     if uncaught := failures.uncaught(process):
-        return find_printed(uncaught.type, uncaught.at_s, process.rank, words.exceptions)
+        return find_printed(uncaught, process.rank, words.exceptions)
     if failures.exit(process) is not None or process is not failures.main:
         return None
     return next((item for item in reversed(words.exceptions) if item.thread is None and item.rank is None), None)
 
 
-def find_printed(name: str, at_s: float, rank: str | None, exceptions: Iterable[Traceback]) -> Traceback:
-    """The printed form of an exception that was told of: of that type, of that rank, the nearest in time.
+def find_printed(told: Uncaught, rank: str | None, exceptions: Iterable[Traceback]) -> Traceback:
+    """The printed form of an exception that was told of: of that type and rank, on its lines, and printed after that.
 
-    A program may print its exceptions in a form of its own; then there are only its name and where that comes from.
+    A program may print its exceptions in a form of its own; then there are only its name and where that comes from, and
+    what was printed of one that it had handled, or by another process, is not its message.
     """
-    same = [item for item in exceptions if item.name == name.rpartition(".")[2] and item.thread is None]
-    same = [item for item in same if not item.reraised and item.rank in (None, rank)]
+    name, at_s = told.type.rpartition(".")[2], told.at_s
+    same = [item for item in exceptions if item.name == name and item.thread is None and not item.reraised]
+    same = [item for item in same if item.rank in (None, rank) and _stands_on(item, told.lines)]
+    same = [item for item in same if item.end.at_s is None or item.end.at_s + lastwords.MARK_S >= at_s]
     place = lastwords.Place("crash link", 0, at_s)
     unprinted = Traceback(name, "", (), None, False, False, place, place, rank)
     return min(reversed(same), key=lambda item: abs((item.end.at_s or at_s) - at_s), default=unprinted)
+
+
+def _stands_on(item: Traceback, lines: tuple[int, ...]) -> bool:
+    """Whether a printed traceback goes through the lines that were told of. That of a SyntaxError adds its own line."""
+    stacks = (item.frames, item.frames[1:]) if item.name in lastwords.SYNTAX_ERRORS else (item.frames,)
+    return not lines or any(frames and _list_told(frames) == lines for frames in stacks)
+
+
+def _list_told(frames: tuple[Frame, ...]) -> tuple[int, ...]:
+    """As `Uncaught.lines`."""
+    return frames[-1].line, frames[-2].line if len(frames) > 1 else 0, frames[0].line
 
 
 def _reported(main: Process | None, notices: list[Notice]) -> Culprit | None:

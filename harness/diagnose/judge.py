@@ -78,7 +78,7 @@ def judge(evidence: Evidence, case: str | None = None) -> Document:
 
 def decide(reading: Reading) -> tuple[Kind, Finding]:
     for kind in KINDS:
-        if finding := match(kind, reading):
+        if finding := match(kind, reading, KINDS):
             return kind, _limit_to_link(finding, reading)
     unseen = Kind("exit-nonzero", "", "How it ended was not visible{where}")
     return unseen, Finding("unknown", "", (), {})

@@ -23,6 +23,7 @@ from harness.diagnose.matching import (
     METAL,
     OPENBLAS,
     OPENMP,
+    RUST_PANIC,
     RUST_RUNTIME,
     TORCH,
     Finding,
@@ -505,7 +506,8 @@ KINDS: tuple[Kind, ...] = (
                 speaker=LIBC,
             ),
             marker(
-                r".*malloc: \*\*\* error for object \S+: (?P<what>pointer being freed was not allocated)",
+                r"\S{1,64}\(\d+,0x[0-9a-f]+\) malloc: \*\*\* error for object \S+: "
+                r"(?P<what>pointer being freed was not allocated)",
                 _HEAP_ENDS,
                 "python(1,0x2) malloc: *** error for object 0x1: pointer being freed was not allocated",
                 speaker=MAC_MALLOC,
@@ -575,7 +577,7 @@ KINDS: tuple[Kind, ...] = (
                 "synth/objc_fork_crash.txt",
             ),
             marker(r"Intel MKL FATAL ERROR: .*", "SIGABRT", "synth/mkl_fatal_cannot_load.txt"),
-            marker(_RUST_PANIC, "SIGABRT", "rust_panic_abort.txt"),
+            marker(_RUST_PANIC, "SIGABRT", "rust_panic_abort.txt", speaker=RUST_RUNTIME, caller=RUST_PANIC),
             marker(_GO_PANIC, "SIGABRT", "panic: giving up\n\ngoroutine 1 [running]:"),
         ),
         signals={"SIGABRT": ""},

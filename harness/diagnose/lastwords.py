@@ -57,6 +57,8 @@ _NOT_USER_CODE = re.compile(r"/(site|dist)-packages/|/lib/python\d\.\d+t?/|^<(?!
 _RUNS_MODULE = re.compile(r"<frozen runpy>|.*/runpy\.py")
 _COMPREHENSIONS = frozenset({"<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>", "<lambda>"})
 _MESSAGE_LINES = 12
+SYNTAX_ERRORS = ("SyntaxError", "IndentationError", "TabError")
+MARK_S = 0.05  # how much later than its time a line may have been read (native/relay.c, MARK_INTERVAL_NS)
 
 # A parent's words about a child that died of a signal, each in the one form in which its author prints it.
 _NOTICES = (

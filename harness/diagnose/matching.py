@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from harness.diagnose.address import LOWEST_MAPPED
 from harness.diagnose.killers import is_sent_by_process
+from harness.diagnose.lastwords import Place
 from harness.diagnose.plumbing import image_name, is_interpreter
 from harness.diagnose.reading import Reading
 from harness.diagnose.verdict import Ground, Remedy, Status
@@ -27,12 +28,17 @@ OPENMP = re.compile(r"lib(?:gomp|i?omp5?)[.-].*")  # and whatever else holds a r
 CUDA = re.compile(r"lib(?:cuda|cudart|c10_cuda|torch_cuda)[\w-]*\..*")
 METAL = re.compile(r"lib(?:MPS|Metal|MTL)\w*\..*|(?:MPS|Metal|MTL|AGXMetal)\w*")
 TORCH = re.compile(r"lib(?:stdc\+\+|c\+\+|c\+\+abi|c10|torch)\w*[.-].*")
+# What a panic of Rust's comes to its end by, as a person writes it and as it stands in the file.
+RUST_PANIC = re.compile(
+    r"(?:.*::|_R.*|_ZN.*)?(?:__)?(?:rust_panic|rust_start_panic|rust_begin_unwind)(?:\W.*|17h\w+E)?"
+)
 _FFI = re.compile(r"libffi[.-].*")  # what was called through it, has nothing else inside
 MAC_MALLOC = re.compile(r"libsystem_(?:malloc|c)\.dylib")
 
 MAY_BE_LOGGED = (
     "a program that prints a traceback and then chooses to leave (sys.exit(1), os._exit(1)) looks the same from outside"
 )
+_MAY_BE_ANOTHERS = "another process could have printed the text that names the cause"
 _MAY_BE_QUOTED = "the text was printed; that the one who prints it ended the process was not seen"
 
 
@@ -44,7 +50,7 @@ class Marker(NamedTuple):
     """A line that explains a death, if the death is one of `ends`. `sample`: a file of tests/data/logs, or text.
 
     `remedy`: what helps against this one, in place of the kind's. `speaker`: the image that calls abort() or exit()
-    after it has printed this line.
+    after it has printed this line. `caller`: where it may be linked into any image, the functions that do.
     """
 
     pattern: re.Pattern[str]
@@ -52,6 +58,7 @@ class Marker(NamedTuple):
     sample: str
     remedy: Remedy | None = None
     speaker: re.Pattern[str] | None = None
+    caller: re.Pattern[str] | None = None
 
     @property
     def remedies(self) -> tuple[Remedy, ...]:
@@ -89,21 +96,35 @@ class Kind(NamedTuple):
 
 
 def marker(
-    pattern: str, ends: str, sample: str, remedy: Remedy | None = None, speaker: re.Pattern[str] | None = None
+    pattern: str,
+    ends: str,
+    sample: str,
+    remedy: Remedy | None = None,
+    speaker: re.Pattern[str] | None = None,
+    caller: re.Pattern[str] | None = None,
 ) -> Marker:
-    return Marker(re.compile(pattern, re.MULTILINE), frozenset(ends.split()), sample, remedy, speaker)
+    return Marker(re.compile(pattern, re.MULTILINE), frozenset(ends.split()), sample, remedy, speaker, caller)
 
 
-def match(kind: Kind, reading: Reading) -> Finding | None:
+def match(kind: Kind, reading: Reading, kinds: tuple[Kind, ...]) -> Finding | None:
     if reading.exit_code == 0:
         return kind.rule(reading) if kind.rule and kind.ends_well else None
     own = _match_without_text(kind, reading)
     for marker in kind.markers:
-        if finding := _match_marker(marker, reading):
-            # A text may tell more of a kind that is proven without it, as of an abort.
-            proven = own is not None and own.status == "established"
-            return finding._replace(remedies=marker.remedies, status="established" if proven else finding.status)
+        if finding := _match_marker(marker, reading, kinds):
+            finding = finding._replace(remedies=marker.remedies)
+            return _join(own, finding, reading) if own is not None and own.status == "established" else finding
     return own
+
+
+def _join(own: Finding, text: Finding, reading: Reading) -> Finding:
+    """A text tells more of a kind that is proven without it, as of an abort; one that may be quoted is told beside.
+
+    A status of its own that goes with the last words of one who was alone is as good as it gets: nobody calls abort().
+    """
+    if text.status == "established" or (reading.signame is None and _MAY_BE_ANOTHERS not in text.against):
+        return text._replace(status="established")
+    return own._replace(grounds=(*own.grounds, *text.grounds), against=(*own.against, *text.against))
 
 
 def _match_without_text(kind: Kind, reading: Reading) -> Finding | None:
@@ -118,7 +139,7 @@ def claims(kind: Kind, reading: Reading) -> bool:
     return detail is not None and not (detail and is_sent_by_process(reading))
 
 
-def _match_marker(marker: Marker, reading: Reading) -> Finding | None:
+def _match_marker(marker: Marker, reading: Reading, kinds: tuple[Kind, ...]) -> Finding | None:
     if EXCEPTION in marker.ends and (finding := _match_exception(marker, reading)):
         return finding
     ended_by = reading.signame or (EXIT if reading.culprit.ending else None)
@@ -126,14 +147,23 @@ def _match_marker(marker: Marker, reading: Reading) -> Finding | None:
         return None
     if ended_by is not None and marker.ends.isdisjoint({ended_by, f"{EXIT}={reading.exit_code}"}):
         return None
-    status = _status_of_text(marker, reading)
-    seen = reading.said(marker.pattern) if status == "established" else reading.last_words(marker.pattern)
-    if status is None or seen is None:
+    status, seen = _status_of_text(marker, reading), reading.last_words(marker.pattern)
+    if status is None or seen is None or _said_more(marker, seen, reading, kinds):
         return None
     found, place = seen
-    text = _detail(found)
-    against = () if status == "established" else (_MAY_BE_QUOTED,)
+    text, against = _detail(found), () if status == "established" else (_MAY_BE_QUOTED,)
+    if not reading.is_log and reading.may_be_printed_by_another(found, place):
+        status, against = "supported", (*against, _MAY_BE_ANOTHERS)
     return Finding(status, text, (Ground(f"printed: {text}", str(place)),), _groups(found), against)
+
+
+def _said_more(marker: Marker, seen: tuple[re.Match[str], Place], reading: Reading, kinds: tuple[Kind, ...]) -> bool:
+    """Of all that one speaker prints before it ends the process, what came last was meant."""
+    found, place = seen
+    end = place.number + found[0].count("\n")
+    rivals = [other for kind in kinds for other in kind.markers if other.speaker is marker.speaker is not None]
+    later = (reading.said(other.pattern) for other in rivals if other is not marker)
+    return any(more is not None and more[1].file == place.file and more[1].number > end for more in later)
 
 
 def _match_exception(marker: Marker, reading: Reading) -> Finding | None:
@@ -160,6 +190,8 @@ def _status_of_text(marker: Marker, reading: Reading) -> Status | None:
     if is_interpreter(caller) or _FFI.fullmatch(caller):
         return None
     if marker.speaker is not None and (marker.speaker.fullmatch(caller) or _is_runtime(marker, reading)):
+        return "established"
+    if marker.caller is not None and any(map(marker.caller.fullmatch, reading.functions_below)):
         return "established"
     return "supported" if marker.speaker in _ANYWHERE else None
 

@@ -100,6 +100,12 @@ class Reading:
         below = [index for index, frame in enumerate(frames) if plain_function(frame) in ("abort", "__abort")]
         return frames[below[-1] + 1].image if below and below[-1] + 1 < len(frames) else None
 
+    @property
+    def functions_below(self) -> tuple[str, ...]:
+        """All that have a name on the stack of the thread that died."""
+        frames = self.blame.frames_below if self.blame else ()
+        return tuple(name for frame in frames if (name := plain_function(frame)))
+
     @cached_property
     def final(self) -> Traceback | None:
         """The exception that ended the culprit, when an exception did.
@@ -111,7 +117,7 @@ class Reading:
             return None
         if self.uncaught is not None:
             told = self.uncaught
-            return self._origin(find_printed(told.type, told.at_s, self.culprit.rank, self.words.exceptions))
+            return self._origin(find_printed(told, self.culprit.rank, self.words.exceptions))
         if self._raised_in_spawned is not None:
             return self._raised_in_spawned
         printed = [item for item in self.words.exceptions if self._may_be_final(item)]
@@ -202,12 +208,20 @@ class Reading:
         return any(pattern.search("\n".join(part.lines)) for one in self.transcripts for part in one.parts)
 
     def _went_on_after(self, match: re.Match[str], place: Place) -> bool:
-        """It printed more, and nobody else was there who could have."""
-        part = self._part(place.file)
-        if self.is_log or part is None or not self.is_printed_by_culprit(place):
+        """It printed more, and nobody else was there who could have: neither this nor what came after."""
+        if self.is_log:
             return False
-        rest = part.lines[place.number + match[0].count("\n") :]
-        return any(not AFTERWORDS.match(line) and not line.startswith((" ", "\t")) for line in rest)
+        rest = self._list_rest(match, place)
+        return bool(rest) and (self.is_printed_by_culprit(place) or any(map(self.is_printed_by_culprit, rest)))
+
+    def _list_rest(self, match: re.Match[str], place: Place) -> list[Place]:
+        """What was printed after it, but for what follows a death."""
+        part, start = self._part(place.file), place.number + match[0].count("\n")
+        return [
+            lastwords.place_in(part, number)
+            for number, line in enumerate(part.lines[start:] if part else (), start)
+            if part is not None and not AFTERWORDS.match(line) and not line.startswith((" ", "\t"))
+        ]
 
     def _part(self, file: str) -> Part | None:
         return next((part for one in self.transcripts for part in one.parts if part.file == file), None)
@@ -216,18 +230,51 @@ class Reading:
         """No other process that could have printed it was alive, or faulthandler's dump of this death follows it."""
         if self.is_log:
             return False
-        others = [
-            process
-            for process in self.evidence.processes
-            if process.pid != self.culprit.pid
-            and not is_wrapper(process)
-            and (process.ended_s is None or place.at_s is None or process.ended_s >= place.at_s)
-            and (place.at_s is None or process.first_seen_s <= place.at_s)
-        ]
-        if not others and self.culprit.seen:
+        if self.culprit.seen and not self._others_alive(place.at_s, place.at_s):
             return True
         dump = self.dump
         return dump is not None and dump.place.file == place.file and 0 <= dump.place.number - place.number <= 8
+
+    def may_be_printed_by_another(self, match: re.Match[str], place: Place) -> bool:
+        """Another process lived after what stands before it had been read: a line has the time at which it was read.
+
+        Where the culprit's own words came to the same channel, and nothing else did after these, one that was gone by
+        then is out of it: its words would stand before the culprit's.
+        """
+        if not self.culprit.seen or self._others_alive(place.at_s, place.at_s):
+            return True
+        part = self._part(place.file)
+        before = [at_s for at_s in part.times_s[: place.number] if at_s is not None] if part else []
+        read_s = max((at_s for at_s in before if at_s < (place.at_s or 0.0)), default=0.0)
+        is_last = self._complains_to(place) and not self._list_rest(match, place)
+        return not is_last and self._others_alive(read_s, place.at_s)
+
+    def _complains_to(self, place: Place) -> bool:
+        """Whether what the culprit had as its stderr when it died is the channel of that line."""
+        name = next((one.name for one in self.transcripts if any(part.file == place.file for part in one.parts)), None)
+        files = {channel.target for channel in self.evidence.channels if channel.name == name}
+        open_files = self.crash.open_files if self.crash else ()
+        return any(target is not None and f"2 -> {target}" in open_files for target in files)
+
+    def _others_alive(self, since_s: float | None, until_s: float | None) -> bool:
+        """Whether any process lived then that may print to the same channel. A shell above the culprit waits for it."""
+        return any(
+            process.pid not in self._waiting_above
+            and (process.ended_s is None or since_s is None or process.ended_s >= since_s)
+            and (until_s is None or process.first_seen_s <= until_s + lastwords.MARK_S)
+            for process in self.evidence.processes
+        )
+
+    @cached_property
+    def _waiting_above(self) -> set[int | None]:
+        """The culprit, and the wrappers that it was started by."""
+        by_pid = {process.pid: process for process in self.evidence.processes}
+        above: set[int | None] = {self.culprit.pid}
+        process = by_pid.get(self.culprit.pid or 0)
+        while process is not None and (process := by_pid.get(process.ppid)) and process.pid not in above:
+            if is_wrapper(process):
+                above.add(process.pid)
+        return above
 
     @property
     def python_frames(self) -> tuple[Frame, ...] | None:

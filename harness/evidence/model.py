@@ -68,11 +68,15 @@ class Process(Struct, frozen=True):
 
 
 class Uncaught(Struct, frozen=True):
-    """An exception that nothing caught, as the process itself told when it reached the top of its main thread."""
+    """An exception that nothing caught, as the process itself told when it reached the top of its main thread.
+
+    `lines`: of its traceback the outermost, the next (0: there is none) and the innermost; empty: not told.
+    """
 
     pid: int
     at_s: float
     type: str
+    lines: tuple[int, ...] = ()
 
 
 class Exit(Struct, frozen=True):
@@ -103,7 +107,10 @@ class PassedSignal(Struct, frozen=True):
 
 
 class Channel(Struct, frozen=True):
-    """One output channel of the command: where it went and how much of it the case has."""
+    """One output channel of the command: where it went and how much of it the case has.
+
+    `target`: what the command has there, as in /proc/PID/fd; null: not known.
+    """
 
     name: str
     kind: str
@@ -111,6 +118,7 @@ class Channel(Struct, frozen=True):
     last_output_s: float | None
     sink_error: str | None = None
     case_error: str | None = None
+    target: str | None = None
 
 
 class Statement(Struct, frozen=True):

@@ -16,6 +16,7 @@ from harness.evidence.undecoded import show_bytes
 
 # No message that matters is longer; megabytes without a newline would keep a pattern busy for minutes.
 _LONGEST_LINE = 2000
+_MARKS_PER_FILE = 20000  # native/relay.c
 _ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
 _MARK = re.compile(rb"^([0-9]{1,18}) ([0-9]{1,19})\n", re.MULTILINE)
 _MOST_BYTES = 4 << 20  # of a file, to which a relay gives one MiB, and its successor another
@@ -88,7 +89,7 @@ def _read_marks(path: Path) -> list[tuple[int, int]]:
 
 
 def _line_times(raw: bytes, count: int, marks: list[tuple[int, int]], started_ns: int) -> tuple[float | None, ...]:
-    """When the last byte of each line arrived, to the mark before it."""
+    """When the last byte of each line arrived, to the mark before it. Null where there was no room for more marks."""
     if not marks:
         return (None,) * count
     first_offset = marks[0][0]
@@ -99,5 +100,6 @@ def _line_times(raw: bytes, count: int, marks: list[tuple[int, int]], started_ns
         newline = raw.find(b"\n", end + 1)
         end = len(raw) if newline == -1 else newline
         mark = bisect_right(offsets, first_offset + max(end - 1, 0)) - 1
-        times.append((marks[mark][1] - started_ns) / 1e9)
+        is_known = mark < _MARKS_PER_FILE - 1
+        times.append((marks[mark][1] - started_ns) / 1e9 if is_known else None)
     return tuple(times)

@@ -6,10 +6,15 @@ import signal
 
 import pytest
 
+from harness.diagnose import matching
 from harness.diagnose.judge import judge
+from harness.diagnose.kinds import KINDS
+from harness.diagnose.matching import Marker
+from harness.evidence.crash import Crash
 from harness.evidence.memory import Kill
-from harness.evidence.model import Ending, PassedSignal, Uncaught
-from tests.unit.evidence import run_evidence, told
+from harness.evidence.model import Channel, Ending, Exit, Part, PassedSignal, Process, Transcript, Uncaught
+from tests.unit.crashes import ABRT, FAISS, GOMP, LIBC, PYTHON, TKILL, crash, native, thread
+from tests.unit.evidence import LOGS, run_evidence, told
 
 FAILED = Ending(exit_code=1)
 INTERRUPTED = Ending(signo=int(signal.SIGINT))
@@ -70,3 +75,175 @@ def test_ctrl_c_at_the_terminal_reaches_harness_too() -> None:
     typed = (PassedSignal("SIGINT", 9.7, 0, 0, None, False),)
     verdict = judge(run_evidence(f"{HEAD}KeyboardInterrupt\n", INTERRUPTED, signals=typed, **facts)).verdict
     assert (verdict.kind, verdict.status) == ("interrupted", "established")
+
+
+ABORTED = Ending(signo=ABRT)
+CPP = "/usr/lib/x86_64-linux-gnu/libstdc++.so.6"
+# An image that each speaker is known by.
+SPEAKERS = {
+    matching.LIBC: LIBC,
+    matching.CPP_RUNTIME: CPP,
+    matching.TORCH: CPP,
+    matching.RUST_RUNTIME: "/usr/lib/libstd-0123456789abcdef.so",
+    matching.OPENBLAS: "/job/libopenblas64.so",
+    matching.OPENMP: GOMP,
+    matching.CUDA: "/job/libc10_cuda.so",
+    matching.METAL: "/job/libMPSCore.dylib",
+    matching.MAC_MALLOC: "/usr/lib/system/libsystem_malloc.dylib",
+}
+MARKERS = [pytest.param(kind.name, one, id=one.pattern.pattern[:40]) for kind in KINDS for one in kind.markers]
+DAMAGED = "free(): invalid pointer\n"
+ASSERTED = "python: lib.c:5: fail: Assertion `x == 3' failed.\n"
+THROWN = "terminate called after throwing an instance of 'std::runtime_error'\n  what():  shape\n"
+REFUSED = "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc\n"
+LOST = "terminate called without an active exception\n"
+PANIC = "thread 'main' panicked at src/probe.rs:3:5:\nno device\n"
+
+
+def aborted_by(image: str, *above: str, open_files: tuple[str, ...] = ()) -> Crash:
+    frames = (native("raise", LIBC), native("abort", LIBC), *(native(name, image) for name in above or (None,)))
+    return crash(
+        thread(100, *frames, native("main", PYTHON)), signo=ABRT, si_code=TKILL, at_s=9.9, open_files=open_files
+    )
+
+
+def sample_of(marker: Marker) -> str:
+    """What the marker matches in its recorded sample."""
+    text = (LOGS / marker.sample).read_text() if marker.sample.endswith(".txt") else marker.sample
+    found = marker.pattern.search(text)
+    assert found is not None
+    return found[0]
+
+
+def endings_of(marker: Marker) -> list[tuple[Ending, dict[str, object]]]:
+    """Each end that it may explain, brought about by the one who prints it."""
+    image = SPEAKERS.get(marker.speaker, FAISS)
+    ends: list[tuple[Ending, dict[str, object]]] = []
+    for end in marker.ends - {"exception"}:
+        name, _, code = end.partition("=")
+        if name == "exit":
+            left = Exit(100, 9.95, int(code or 1), False, None, image)
+            ends.append((Ending(exit_code=int(code or 1)), {"exits": (left,)}))
+        else:
+            seen = (aborted_by(image),) if name == "SIGABRT" else ()
+            ends.append((Ending(signo=int(signal.Signals[name])), {"crashes": seen}))
+    if "exception" in marker.ends:
+        ends.append((FAILED, told("ValueError")))
+        ends.append((FAILED, told(None)))
+    return ends
+
+
+@pytest.mark.parametrize(("kind", "marker"), MARKERS)
+def test_a_marker_that_is_quoted_and_gone_on_after_establishes_nothing(kind: str, marker: Marker) -> None:
+    sample = sample_of(marker)
+    for said in (f"{sample}\n", f"the other job said: {' '.join(sample.split())}\n", f"{HEAD}{sample}\n"):
+        for ending, facts in endings_of(marker):
+            raised = f"{HEAD}ValueError: it said: {' '.join(sample.split())}\n" if facts.get("uncaught") else ""
+            verdict = judge(run_evidence(f"{said}going on\nepoch 3\n{raised}", ending, **facts)).verdict
+            own = verdict.kind == kind and verdict.status == "established"
+            assert not own or kind in ("abort", "exit-nonzero"), (said, verdict.headline)
+            assert not own or sample.splitlines()[0] not in verdict.headline, (said, verdict.headline)
+
+
+@pytest.mark.parametrize(
+    ("text", "image", "kind", "words"),
+    [
+        (DAMAGED + ASSERTED, LIBC, "abort", "Assertion"),
+        (DAMAGED + "going on\n" + ASSERTED, LIBC, "abort", "Assertion"),
+        (ASSERTED + DAMAGED, LIBC, "memory-corruption", "free(): invalid pointer"),
+        (REFUSED + THROWN, CPP, "cpp-exception", "std::runtime_error"),
+        (THROWN + "going on\n" + LOST, CPP, "abort", "without an active exception"),
+        (THROWN + REFUSED, CPP, "allocation-failure", "std::bad_alloc"),
+    ],
+)
+def test_of_what_one_speaker_prints_the_last_counts(text: str, image: str, kind: str, words: str) -> None:
+    verdict = judge(run_evidence(text, ABORTED, crashes=(aborted_by(image),))).verdict
+    assert (verdict.kind, verdict.status) == (kind, "established") and words in verdict.headline
+
+
+def timed(*lines: tuple[str, float]) -> tuple[Transcript, ...]:
+    return (Transcript("stderr", (Part("stderr.log", *map(tuple, zip(*lines, strict=True))),)),)  # type: ignore[arg-type]
+
+
+def child(born_s: float, ended_s: float | None, **facts: object) -> Process:
+    argv = ("python", "probe.py")
+    ending = None if ended_s is None else Ending(exit_code=0)
+    return Process(101, 100, "python", argv, "/usr/bin/python3.11", born_s, None, ended_s, ending)
+
+
+@pytest.mark.parametrize(
+    ("born_s", "ended_s", "after", "target", "status"),
+    [
+        (1.0, 2.0, None, "pipe:[7]", "established"),  # gone by then, and its words would stand before the culprit's
+        (1.0, 2.0, None, "pipe:[8]", "supported"),  # whose own words went elsewhere
+        (1.0, 2.0, "leaving", "pipe:[7]", None),
+        (1.0, None, None, "pipe:[7]", "supported"),
+        (9.99, None, None, "pipe:[7]", "established"),  # not yet there
+    ],
+)
+def test_a_line_that_another_may_have_printed_is_no_more_than_supported(
+    born_s: float, ended_s: float | None, after: str | None, target: str, status: str | None
+) -> None:
+    lines = [(DAMAGED.strip(), 9.8), *([(after, 9.8)] if after else [])]
+    evidence = run_evidence(
+        "",
+        ABORTED,
+        transcripts=timed(*lines),
+        crashes=(aborted_by(LIBC, open_files=("2 -> pipe:[7]",)),),
+        others=(child(born_s, ended_s),),
+        channels=(Channel("stderr", "pipe", 99, 9.8, target=target),),
+    )
+    verdict = judge(evidence).verdict
+    expected = ("abort", "established") if status is None else ("memory-corruption", status)
+    assert (verdict.kind, verdict.status) == expected
+
+
+@pytest.mark.parametrize(
+    ("image", "functions", "in_headline"),
+    [
+        (FAISS, ("std::process::abort", "panic_abort::__rust_start_panic", "std::panicking::rust_panic"), True),
+        (FAISS, ("_RNvNtCs5_3std9panicking10rust_panic",), True),
+        (FAISS, ("give_up",), False),
+        (FAISS, ("std::panicking::rust_panic_count",), False),
+    ],
+)
+def test_a_panic_is_the_reason_of_an_abort_where_it_is_on_the_stack(
+    image: str, functions: tuple[str, ...], in_headline: bool
+) -> None:
+    verdict = judge(run_evidence(PANIC, ABORTED, crashes=(aborted_by(image, *functions),))).verdict
+    assert (verdict.kind, verdict.status) == ("abort", "established")
+    assert ("no device" in verdict.headline) is in_headline
+    assert any("no device" in ground.fact for ground in verdict.grounds)
+
+
+def printed(message: str, at_s: float, *lines: int, head: str = "") -> list[tuple[str, float]]:
+    """A traceback through these lines, the outermost first."""
+    frames = [f'  File "/job/train.py", line {line}, in step' for line in lines]
+    said = [*([head] if head else []), "Traceback (most recent call last):", *frames, f"ValueError: {message}"]
+    return [(line, at_s) for line in said]
+
+
+@pytest.mark.parametrize(
+    ("texts", "lines", "words"),
+    [
+        (printed("its own", 9.82, 3, 9), (3, 9, 9), "its own"),
+        (printed("its own", 9.79, 3, 9), (3, 9, 9), "its own"),  # a line may have been read later than its time
+        (printed("handled", 9.82, 2, 9), (3, 9, 9), None),
+        (printed("handled", 9.82, 3, 8), (3, 8, 9), None),
+        (printed("handled", 9.82, 3, 7, 9), (3, 8, 9), None),
+        (printed("handled", 9.0, 3, 9), (3, 9, 9), None),
+        (printed("handled", 9.0, 3, 9), (), None),
+        (printed("its own", 9.82, 3, 9), (), "its own"),
+        (printed("handled", 9.79, 2, 9) + printed("its own", 9.82, 3, 9), (3, 9, 9), "its own"),
+        (printed("its own", 9.82, 3), (3, 0, 3), "its own"),
+        (printed("handled", 9.82, 3, 3), (3, 0, 3), None),
+    ],
+)
+def test_what_was_told_of_is_the_traceback_that_was_printed_then_and_goes_through_its_lines(
+    texts: list[tuple[str, float]], lines: tuple[int, ...], words: str | None
+) -> None:
+    facts = {**told("ValueError"), "uncaught": (Uncaught(100, 9.8, "ValueError", lines),)}
+    verdict = judge(run_evidence("", FAILED, transcripts=timed(*texts), **facts)).verdict
+    assert (verdict.kind, verdict.status) == ("python-exception", "established")
+    assert (words or "ValueError") in verdict.headline and "handled" not in verdict.headline
+    assert (verdict.user_frame is None) is (words is None)
