@@ -58,6 +58,9 @@ def _exception(kind: str, reading: Reading) -> Hypothesis | None:
         return None
     if reading.signame is None:
         return Hypothesis("python-exception", "ruled-out", "no traceback stands at the end of its output")
+    if before := reading.before_signal:
+        because = f"nothing caught {before.sentence}; {reading.signame} ended it after that"
+        return Hypothesis("python-exception", "open", because)
     return Hypothesis("python-exception", "ruled-out", f"a signal ended it ({reading.signame}), not an exception")
 
 

@@ -129,6 +129,7 @@ def _verdict(kind: Kind, finding: Finding, reading: Reading) -> Verdict:
             *_sender_grounds(kind, finding, reading),
             *_crash_grounds(reading),
             *_python_ground(reading),
+            *_exception_ground(reading),
             *(tell_other_ranks(reading) if kind.name == "collective-failure" else ()),
             *_runtime_grounds(kind, reading),
             *_setting_grounds(reading),
@@ -394,6 +395,16 @@ def _python_ground(reading: Reading) -> tuple[Ground, ...]:
         return ()
     count = len(reading.dump.threads)
     return (Ground(f"Python stack of {count} thread{'s' * (count != 1)} (faulthandler)", str(reading.dump.place)),)
+
+
+def _exception_ground(reading: Reading) -> tuple[Ground, ...]:
+    """What the program had failed of when a signal ended it."""
+    before = reading.before_signal
+    if before is None:
+        return ()
+    frame = innermost_user_frame(before.frames)
+    where = f", in {frame.place}" if frame else ""
+    return (Ground(f"before that nothing caught {before.sentence}{where}", str(before.end)),)
 
 
 def _runtime_grounds(kind: Kind, reading: Reading) -> tuple[Ground, ...]:

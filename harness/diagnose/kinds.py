@@ -7,11 +7,13 @@ the remedies. To add a kind, add a row here and a scenario in tests/zoo; docs/ge
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import PurePath
 
 from harness.diagnose.blame import crosses_openmp
 from harness.diagnose.instructions import Told, explain_instruction
 from harness.diagnose.killers import was_interrupted
+from harness.diagnose.lastwords import Traceback
 from harness.diagnose.limits import find_cpu_limit
 from harness.diagnose.loading import MARKERS, find_misfit
 from harness.diagnose.matching import (
@@ -180,8 +182,25 @@ def _python_exception(reading: Reading) -> Finding | None:
     ground = Ground(f"{'uncaught' if reading.is_proven else 'printed:'} {where}{final.sentence}", str(final.end))
     if reading.is_proven:
         return Finding("established", where + final.sentence, (ground,), {})
-    against = () if reading.is_log or final.thread else (MAY_BE_LOGGED,)
-    return Finding("supported", where + final.sentence, (ground,), {}, against)
+    return Finding("supported", where + final.sentence, (ground,), {}, tuple(_doubt_printed(final, reading)))
+
+
+_ENDS_A_THREAD = (
+    "an exception in a thread ends that thread only: the program itself left, for this or for another reason"
+)
+
+
+def _doubt_printed(final: Traceback, reading: Reading) -> Iterator[str]:
+    """The other reading: that it was got over, and something else was the reason to leave."""
+    if reading.is_log:
+        return
+    if final.thread is None:
+        yield MAY_BE_LOGGED
+    else:
+        yield _ENDS_A_THREAD
+    if said := reading.list_said_beside(final):
+        line, place = said[-1]
+        yield f"{cut_words(line, 80)!r} ({place}) was printed then or later: the program may have gone on"
 
 
 def _exit_nonzero(reading: Reading) -> Finding | None:
@@ -292,6 +311,7 @@ KINDS: tuple[Kind, ...] = (
                 "SIGABRT",
                 "memory allocation of 9 bytes failed",
                 speaker=RUST_RUNTIME,
+                caller=_RUST_REFUSED,
             ),
             marker(r"RuntimeError: (?P<what>std::bad_alloc)$", "exception", "RuntimeError: std::bad_alloc"),
             marker(

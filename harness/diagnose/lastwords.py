@@ -43,7 +43,9 @@ _TRACEBACK = "Traceback (most recent call last):"
 # The last part: it is one of the two, not nothing.
 _RANK_PREFIX = re.compile(r"^(?:\[default(?P<local>\d{1,9})\]:)?(?:\[rank(?P<rank>\d{1,9})\]:(?: |$))?(?<=.)")
 # loguru marks the frame that caught it.
-_FRAME = re.compile(r'(?:> |\s*)File "(?P<file>.*)", line (?P<line>\d{1,9}), in (?P<function>.+)')
+_FRAME = re.compile(r'(?:> |\s*)File "(?P<file>.*)", line (?P<line>\d{1,9})(?:, in (?P<function>.+)|$)')
+# What stands in front of each line of an exception group; "|" in front of the first one: it is one of such a group.
+_MARGIN = re.compile(r"\s*(?P<mark>[|+]) ")
 _EXCEPTION = re.compile(r"(?P<type>[A-Za-z_](?:[\w.]|<locals>)*)(?:: ?(?P<message>.*))?$")
 _IN_THREAD = re.compile(r"Exception in thread (?P<thread>.+):\s*$")
 _CAUSED = "The above exception was the direct cause"
@@ -217,7 +219,7 @@ def _read_dump(part: Part, start: int, title: str) -> Dump:
 
 
 def _frame(match: re.Match[str]) -> Frame:
-    return Frame(file=match["file"], line=int(match["line"]), function=match["function"])
+    return Frame(file=match["file"], line=int(match["line"]), function=match["function"] or "<module>")
 
 
 def find_tracebacks(transcripts: tuple[Transcript, ...]) -> list[Traceback]:
@@ -227,7 +229,13 @@ def find_tracebacks(transcripts: tuple[Transcript, ...]) -> list[Traceback]:
         for part in transcript.parts:
             for rank, lines in _split_ranks(part).items():
                 for index, (_, line) in enumerate(lines):
-                    if _TRACEBACK in line and (traceback := _read_traceback(part, rank, lines, index)):
+                    if _TRACEBACK in line:
+                        traceback = _read_group(part, rank, lines, index)
+                    elif _begins_syntax_error(lines, index):
+                        traceback = _read_traceback(part, rank, lines, index, index)
+                    else:
+                        continue
+                    if traceback is not None:
                         found.append(traceback)
     return sorted(found, key=lambda traceback: (traceback.end.at_s or 0.0, traceback.end.number))
 
@@ -242,9 +250,37 @@ def _split_ranks(part: Part) -> dict[str | None, list[tuple[int, str]]]:
     return streams
 
 
-def _read_traceback(part: Part, rank: str | None, lines: list[tuple[int, str]], start: int) -> Traceback | None:
+def _begins_syntax_error(lines: list[tuple[int, str]], index: int) -> bool:
+    """What cannot be compiled at all has no traceback: its place stands alone above the line that names the error."""
+    place = _FRAME.match(lines[index][1]) if lines[index][1].startswith('  File "') else None
+    if place is None or place["function"] or (index and lines[index - 1][1].startswith(("  ", _TRACEBACK))):
+        return False
+    rest = (line for _, line in lines[index + 1 : index + 6] if not line.startswith("  "))
+    return next(rest, "").partition(":")[0] in SYNTAX_ERRORS
+
+
+def _read_group(part: Part, rank: str | None, lines: list[tuple[int, str]], start: int) -> Traceback | None:
+    """Of an exception group its own traceback, without the margin; those that it is a group of did not end anything."""
+    margin = _MARGIN.match(lines[start][1])
+    if margin is None:
+        return _read_traceback(part, rank, lines, start, start + 1)
+    if margin["mark"] == "|":
+        return None
+    own = [*lines[max(0, start - 3) : start], (lines[start][0], lines[start][1][margin.end() :])]
+    begun = len(own)
+    for number, line in lines[start + 1 :]:
+        if line[: margin.end()].strip() != "|":
+            break
+        own.append((number, line[margin.end() :]))
+    return _read_traceback(part, rank, own, begun - 1, begun)
+
+
+def _read_traceback(
+    part: Part, rank: str | None, lines: list[tuple[int, str]], start: int, first: int
+) -> Traceback | None:
+    """`start`: its first line; `first`: that of its frames."""
     frames: list[Frame] = []
-    index = start + 1
+    index = first
     while index < len(lines) and (lines[index][1].startswith(("  ", "> File ")) or not lines[index][1].strip()):
         if frame := _FRAME.match(lines[index][1]):
             frames.append(_frame(frame))

@@ -39,6 +39,7 @@ MAY_BE_LOGGED = (
     "a program that prints a traceback and then chooses to leave (sys.exit(1), os._exit(1)) looks the same from outside"
 )
 _MAY_BE_ANOTHERS = "another process could have printed the text that names the cause"
+_MAY_BE_OLDER = "other lines follow the text that names the cause: they may be the rest of it, or show that it went on"
 _MAY_BE_QUOTED = "the text was printed; that the one who prints it ended the process was not seen"
 
 
@@ -147,13 +148,16 @@ def _match_marker(marker: Marker, reading: Reading, kinds: tuple[Kind, ...]) -> 
         return None
     if ended_by is not None and marker.ends.isdisjoint({ended_by, f"{EXIT}={reading.exit_code}"}):
         return None
-    status, seen = _status_of_text(marker, reading), reading.last_words(marker.pattern)
+    status = _status_of_text(marker, reading)
+    seen = reading.said(marker.pattern) if status == "established" else reading.last_words(marker.pattern)
     if status is None or seen is None or _said_more(marker, seen, reading, kinds):
         return None
     found, place = seen
     text, against = _detail(found), () if status == "established" else (_MAY_BE_QUOTED,)
     if not reading.is_log and reading.may_be_printed_by_another(found, place):
         status, against = "supported", (*against, _MAY_BE_ANOTHERS)
+    elif status == "established" and reading.is_followed(found, place):
+        status, against = "supported", (_MAY_BE_OLDER,)
     return Finding(status, text, (Ground(f"printed: {text}", str(place)),), _groups(found), against)
 
 

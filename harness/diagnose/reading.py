@@ -126,6 +126,13 @@ class Reading:
         return last if last is not None and self.is_last_word(last) else None
 
     @property
+    def before_signal(self) -> Traceback | None:
+        """An exception that nothing caught, where a signal ended the culprit later."""
+        if self.uncaught is None or self.signame in (None, "SIGINT"):
+            return None
+        return find_printed(self.uncaught, self.culprit.rank, self.words.exceptions)
+
+    @property
     def printed_last(self) -> Traceback | None:
         """Whatever ended the culprit: the last exception that it may have printed. That it was lost, others say."""
         of_another = self.culprit.role != "main"
@@ -194,6 +201,17 @@ class Reading:
                 return False
         return True
 
+    def list_said_beside(self, item: Traceback) -> list[tuple[str, Place]]:
+        """What came by the other channels when it was printed, or later: none is in order with another."""
+        others = (one.parts for one in self.transcripts if all(part.file != item.end.file for part in one.parts))
+        return [
+            (line.strip(), lastwords.place_in(part, number))
+            for parts in others
+            for part in parts
+            for number, line in enumerate(part.lines)
+            if (part.times_s[number] or 0.0) + lastwords.MARK_S >= (item.end.at_s or 0.0) and line.strip()
+        ]
+
     def last_words(self, pattern: re.Pattern[str]) -> tuple[re.Match[str], Place] | None:
         """The last place where the pattern stands as a line of its own, if nothing shows that the process went on."""
         found = self.said(pattern)
@@ -213,6 +231,10 @@ class Reading:
             return False
         rest = self._list_rest(match, place)
         return bool(rest) and (self.is_printed_by_culprit(place) or any(map(self.is_printed_by_culprit, rest)))
+
+    def is_followed(self, match: re.Match[str], place: Place) -> bool:
+        """Something else than what follows a death was printed after it, by whomever."""
+        return bool(self._list_rest(match, place))
 
     def _list_rest(self, match: re.Match[str], place: Place) -> list[Place]:
         """What was printed after it, but for what follows a death."""
@@ -246,7 +268,7 @@ class Reading:
         part = self._part(place.file)
         before = [at_s for at_s in part.times_s[: place.number] if at_s is not None] if part else []
         read_s = max((at_s for at_s in before if at_s < (place.at_s or 0.0)), default=0.0)
-        is_last = self._complains_to(place) and not self._list_rest(match, place)
+        is_last = self._complains_to(place) and not self.is_followed(match, place)
         return not is_last and self._others_alive(read_s, place.at_s)
 
     def _complains_to(self, place: Place) -> bool:

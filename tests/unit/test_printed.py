@@ -176,13 +176,13 @@ def child(born_s: float, ended_s: float | None, **facts: object) -> Process:
     [
         (1.0, 2.0, None, "pipe:[7]", "established"),  # gone by then, and its words would stand before the culprit's
         (1.0, 2.0, None, "pipe:[8]", "supported"),  # whose own words went elsewhere
-        (1.0, 2.0, "leaving", "pipe:[7]", None),
+        (1.0, 2.0, "leaving", "pipe:[7]", "supported"),  # which may show that it went on, or be the rest of a message
         (1.0, None, None, "pipe:[7]", "supported"),
         (9.99, None, None, "pipe:[7]", "established"),  # not yet there
     ],
 )
 def test_a_line_that_another_may_have_printed_is_no_more_than_supported(
-    born_s: float, ended_s: float | None, after: str | None, target: str, status: str | None
+    born_s: float, ended_s: float | None, after: str | None, target: str, status: str
 ) -> None:
     lines = [(DAMAGED.strip(), 9.8), *([(after, 9.8)] if after else [])]
     evidence = run_evidence(
@@ -194,8 +194,24 @@ def test_a_line_that_another_may_have_printed_is_no_more_than_supported(
         channels=(Channel("stderr", "pipe", 99, 9.8, target=target),),
     )
     verdict = judge(evidence).verdict
-    expected = ("abort", "established") if status is None else ("memory-corruption", status)
-    assert (verdict.kind, verdict.status) == expected
+    assert (verdict.kind, verdict.status) == ("memory-corruption", status) and bool(verdict.against) is (
+        status == "supported"
+    )
+
+
+C10 = """\
+terminate called after throwing an instance of 'c10::Error'
+  what():  CUDA error: an illegal memory access was encountered
+CUDA kernel errors might be asynchronously reported at some other API call
+Exception raised from c10_cuda_check at ../c10/cuda/CUDAException.cpp:43 (most recent call first):
+frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x57
+"""
+
+
+@pytest.mark.parametrize(("text", "status"), [(C10, "established"), (f"{THROWN}shape 3\nshape 4\n", "supported")])
+def test_the_rest_of_a_message_is_not_taken_for_going_on(text: str, status: str) -> None:
+    verdict = judge(run_evidence(text, ABORTED, crashes=(aborted_by(CPP),))).verdict
+    assert (verdict.kind, verdict.status) == ("cpp-exception", status)
 
 
 @pytest.mark.parametrize(
@@ -247,3 +263,104 @@ def test_what_was_told_of_is_the_traceback_that_was_printed_then_and_goes_throug
     assert (verdict.kind, verdict.status) == ("python-exception", "established")
     assert (words or "ValueError") in verdict.headline and "handled" not in verdict.headline
     assert (verdict.user_frame is None) is (words is None)
+
+
+GROUP = """\
+  + Exception Group Traceback (most recent call last):
+  |   File "/job/train.py", line 7, in <module>
+  |     asyncio.run(main())
+  |   File "/usr/lib/python3.11/asyncio/runners.py", line 190, in run
+  |     return runner.run(main)
+  |   File "/job/train.py", line 5, in main
+  |     async with asyncio.TaskGroup() as g:
+  |   File "/usr/lib/python3.11/asyncio/taskgroups.py", line 145, in __aexit__
+  |     raise me from None
+  | ExceptionGroup: unhandled errors in a TaskGroup (2 sub-exceptions)
+  +-+---------------- 1 ----------------
+    | Traceback (most recent call last):
+    |   File "/job/train.py", line 2, in a
+    |     async def a(): raise ValueError("in a")
+    | ValueError: in a
+    +---------------- 2 ----------------
+    | Traceback (most recent call last):
+    |   File "/job/train.py", line 3, in b
+    |     async def b(): raise KeyError("in b")
+    | KeyError: 'in b'
+    +------------------------------------
+"""
+SYNTAX = """\
+  File "/job/train.py", line 2
+    print("hi"
+         ^
+SyntaxError: '(' was never closed
+"""
+IMPORTED = """\
+Traceback (most recent call last):
+  File "/job/train.py", line 4, in <module>
+    import rows
+  File "/job/rows.py", line 2
+    print("hi"
+         ^
+SyntaxError: '(' was never closed
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "lines", "headline"),
+    [
+        (
+            GROUP,
+            "ExceptionGroup",
+            (7, 190, 145),
+            "ExceptionGroup: unhandled errors in a TaskGroup (2 sub-exceptions), in main (train.py:5)",
+        ),
+        (SYNTAX, "SyntaxError", (), "SyntaxError: '(' was never closed, in <module> (train.py:2)"),
+        (IMPORTED, "SyntaxError", (4, 0, 4), "SyntaxError: '(' was never closed, in <module> (rows.py:2)"),
+    ],
+)
+def test_the_other_forms_of_a_traceback_are_read(text: str, name: str, lines: tuple[int, ...], headline: str) -> None:
+    facts = {**told(name), "uncaught": (Uncaught(100, 9.8, name, lines),)}
+    verdict = judge(run_evidence(text, FAILED, **facts)).verdict
+    assert (verdict.kind, verdict.status, verdict.headline) == ("python-exception", "established", headline)
+    printed_only = judge(run_evidence(text, FAILED)).verdict
+    assert (printed_only.status, printed_only.headline) == ("supported", headline)
+    got_over = judge(run_evidence(f"{text}\ngoing on\n", FAILED)).verdict
+    assert got_over.kind == "exit-nonzero"
+
+
+def test_what_an_exception_is_a_group_of_is_not_the_one_that_ended_it() -> None:
+    other = judge(run_evidence(GROUP, FAILED, **told("KeyError"))).verdict
+    assert other.headline == "KeyError"
+
+
+IN_THREAD = HEAD.replace("Traceback", "Exception in thread beat:\nTraceback") + "ConnectionError: gone\n"
+
+
+def test_of_an_exception_in_a_thread_and_an_exit_both_readings_are_told() -> None:
+    for facts in (told(None), {}):
+        verdict = judge(run_evidence(IN_THREAD, FAILED, **facts)).verdict
+        assert (verdict.kind, verdict.status) == ("python-exception", "supported")
+        assert any("ends that thread only" in sentence for sentence in verdict.against)
+
+
+def test_a_line_on_the_other_channel_may_show_that_the_program_went_on() -> None:
+    text = f"{HEAD}ValueError: bad field\n"
+    stderr = Transcript("stderr", (Part("stderr.log", tuple(text.splitlines()), (9.8,) * 4),))
+    for at_s, is_told in ((9.0, False), (9.79, True), (9.9, True)):
+        stdout = Transcript("stdout", (Part("stdout.log", ("validation failed",), (at_s,)),))
+        verdict = judge(run_evidence("", FAILED, transcripts=(stdout, stderr))).verdict
+        assert (verdict.kind, verdict.status) == ("python-exception", "supported")
+        assert any("validation failed" in sentence for sentence in verdict.against) is is_told
+
+
+@pytest.mark.parametrize("ending", [ABORTED, Ending(signo=int(signal.SIGSEGV))])
+def test_an_exception_before_the_signal_that_ended_it_is_told_beside_it(ending: Ending) -> None:
+    text = f"{HEAD}ValueError: bad row 7\nFatal Python error: Segmentation fault\n"
+    raised = {"uncaught": (Uncaught(100, 9.8, "ValueError", (9, 0, 9)),)}
+    document = judge(run_evidence(text, ending, **raised))
+    assert document.verdict.kind in ("segfault", "abort") and document.verdict.status == "established"
+    assert any("ValueError: bad row 7, in main (train.py:9)" in one.fact for one in document.verdict.grounds)
+    (row,) = [row for row in document.differential if row.hypothesis == "python-exception"]
+    assert row.state == "open" and "ValueError: bad row 7" in row.because
+    none = judge(run_evidence(text, ending)).differential
+    assert [row.state for row in none if row.hypothesis == "python-exception"] == ["ruled-out"]

@@ -14,7 +14,7 @@ EXPECT = {
     "role": "main",
     "user_function": "mine_hard_negatives",
     "headline": ["std::runtime_error"],
-    "not_in_headline": ["bad_alloc", "refused"],
+    "not_in_headline": ["std::bad_alloc", "refused"],
 }
 CONTROL = {"kind": "clean", "exit": 0}
 BUILD = "cpp_exception_noexcept.cpp"
