@@ -88,6 +88,12 @@ def test_a_header_of_python_2_is_read() -> None:
     assert told.shape == (3, 4)
 
 
+@pytest.mark.parametrize("word", ["3i4", "<0i4", "i4,f8", "i4, (2,3)f8", "i4,", "<\x0c", "\x00", "10U7"])
+def test_what_numpy_also_takes_for_a_dtype(word: str) -> None:
+    told = read_header(io.BytesIO(header(repr({"descr": word, "fortran_order": False, "shape": (2,)}))))
+    assert (told.item_bytes, told.pickled) == (np.dtype(word).itemsize, np.dtype(word).hasobject)
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [
@@ -102,6 +108,10 @@ def test_a_header_of_python_2_is_read() -> None:
         (header("{'descr': '<f4', 'fortran_order': False, 'shape': (True,)}"), "shape is (True,)"),
         (header("{'descr': '<f4', 'fortran_order': 1, 'shape': (1,)}"), "fortran_order is 1"),
         (header(f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({2**62}, 8)}}"), "than there are addresses"),
+        (header("{'descr': '', 'fortran_order': False, 'shape': (1,)}"), "none of numpy's own"),
+        (header("{'descr': 'i4 f8', 'fortran_order': False, 'shape': (1,)}"), "none of numpy's own"),
+        (header("{'descr': 'i4,,f8', 'fortran_order': False, 'shape': (1,)}"), "none of numpy's own"),
+        (header("{'descr': '<f" + "9" * 5000 + "', 'fortran_order': False, 'shape': (1,)}"), "none of numpy's own"),
         (header("{'descr': 'nonsense', 'fortran_order': False, 'shape': (1,)}"), "none of numpy's own"),
         (header("{'descr': [('a',)], 'fortran_order': False, 'shape': (1,)}"), "has the field"),
     ],

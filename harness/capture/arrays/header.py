@@ -17,7 +17,9 @@ MAGIC = b"\x93NUMPY"
 # numpy itself refuses more than 10,000 unless the file is trusted; a header is parsed as a Python literal.
 _MOST_HEADER_BYTES = 65536
 _MOST_BYTES = 2**63 - 1
-_SIMPLE = re.compile(r"(?P<order>[<>|=]?)(?P<kind>[?bBhHiIlLqQpPefdgFDGcumMOSaUVt])(?P<count>\d*)(?:\[[^\]]*\])?")
+_SIMPLE = re.compile(
+    r"(?P<order>[<>|=]?)(?P<kind>[?bBhHiIlLqQpPefdgFDGcumMOSaUVt])(?P<count>[0-9]{0,18})(?:\[[^\]]*\])?"
+)
 # Of a type without a number: struct's letters, which old files have.
 _LETTERS = {
     **dict.fromkeys("?bBc", 1),
@@ -27,6 +29,12 @@ _LETTERS = {
     **dict.fromkeys("gD", 16),
     "G": 32,
 }
+_NUMBERED = "?bBhHiIlLqQfdgFDGOSUVMme"  # a character of that number stands for it, too: NPY_TYPES
+# "i4, (2,3)f8": numpy's list in a string, each with its shape before it; numpy/_core/_internal.py, _commastring.
+_LISTED = re.compile(
+    r"[<>|=]? *(?P<shape>\([ ,0-9]*\)|[0-9]*) *[<>|=]?(?P<kind>[A-Za-z0-9.?]+(?:\[[a-zA-Z0-9,.]+\])?)"
+    r"(?P<comma>\s*,\s*)?"
+)
 _PYTHON_2_LONG = re.compile(r"(?<=\d)L\b")
 
 
@@ -134,9 +142,11 @@ def _repeat(size: _Size, shape: Any) -> _Size:
 
 
 def _measure_simple(word: str) -> _Size:
+    if len(word) in (1, 2) and word[-1] < "\x18":
+        word = f"{word[:-1]}{_NUMBERED[ord(word[-1])]}"
     found = _SIMPLE.fullmatch(word)
     if found is None:
-        raise BadHeader(f"its dtype is {word[:80]!r}, which is none of numpy's own")
+        return _measure_listed(word)
     kind, count = found["kind"], found["count"]
     if kind == "O":
         return _Size(8, 8, pickled=True)
@@ -147,3 +157,20 @@ def _measure_simple(word: str) -> _Size:
     size = int(count) if count else _LETTERS.get(kind, 0)
     alignment = size // 2 if kind in "cFDG" and size > 1 else size
     return _Size(size, min(max(alignment, 1), 16), pickled=False)
+
+
+def _measure_listed(word: str) -> _Size:
+    at, found = 0, None
+    sizes: list[_Size] = []
+    while at < len(word) or not sizes:
+        found = _LISTED.match(word, at)
+        if found is None or not _SIMPLE.fullmatch(found["kind"]):
+            raise BadHeader(f"its dtype is {word[:80]!r}, which is none of numpy's own")
+        size = _measure_simple(found["kind"])
+        sizes.append(_repeat(size, _read_literal(found["shape"])) if found["shape"] else size)
+        at = found.end()
+        if at < len(word) and not found["comma"]:
+            raise BadHeader(f"its dtype is {word[:80]!r}, which is none of numpy's own")
+    if len(sizes) == 1 and found is not None and not found["comma"]:
+        return sizes[0]
+    return _Size(sum(size.bytes for size in sizes), 1, any(size.pickled for size in sizes))
