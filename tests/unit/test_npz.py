@@ -88,7 +88,9 @@ def test_a_header_of_python_2_is_read() -> None:
     assert told.shape == (3, 4)
 
 
-@pytest.mark.parametrize("word", ["3i4", "<0i4", "i4,f8", "i4, (2,3)f8", "i4,", "<\x0c", "\x00", "10U7"])
+@pytest.mark.parametrize(
+    "word", ["3i4", "<0i4", "i4,f8", "i4, (2,3)f8", "i4,", "<\x0c", "\x00", "10U7", "<U+17", "<U 7", "|N"]
+)
 def test_what_numpy_also_takes_for_a_dtype(word: str) -> None:
     told = read_header(io.BytesIO(header(repr({"descr": word, "fortran_order": False, "shape": (2,)}))))
     assert (told.item_bytes, told.pickled) == (np.dtype(word).itemsize, np.dtype(word).hasobject)

@@ -18,14 +18,14 @@ MAGIC = b"\x93NUMPY"
 _MOST_HEADER_BYTES = 65536
 _MOST_BYTES = 2**63 - 1
 _SIMPLE = re.compile(
-    r"(?P<order>[<>|=]?)(?P<kind>[?bBhHiIlLqQpPefdgFDGcumMOSaUVt])(?P<count>[0-9]{0,18})(?:\[[^\]]*\])?"
+    r"(?P<order>[<>|=]?)(?P<kind>[?bBhHiIlLqQpPnNefdgFDGcumMOSaUVt])(?P<count>[ \t-\r]*[+-]?[0-9]{1,18}|)(?:\[[^\]]*\])?"
 )
 # Of a type without a number: struct's letters, which old files have.
 _LETTERS = {
     **dict.fromkeys("?bBc", 1),
     **dict.fromkeys("hHe", 2),
     **dict.fromkeys("iIf", 4),
-    **dict.fromkeys("lLqQpPdFmM", 8),
+    **dict.fromkeys("lLqQpPnNdFmM", 8),
     **dict.fromkeys("gD", 16),
     "G": 32,
 }
@@ -147,7 +147,9 @@ def _measure_simple(word: str) -> _Size:
     found = _SIMPLE.fullmatch(word)
     if found is None:
         return _measure_listed(word)
-    kind, count = found["kind"], found["count"]
+    kind, count = found["kind"], found["count"]  # as strtol reads it: blanks, a sign
+    if count and int(count) < 0:
+        raise BadHeader(f"its dtype is {word[:80]!r}, which is none of numpy's own")
     if kind == "O":
         return _Size(8, 8, pickled=True)
     if kind in "SaV":
