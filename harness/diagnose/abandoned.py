@@ -25,7 +25,7 @@ from harness.diagnose.words import name_some
 from harness.evidence.alive import LivingProcess, LivingThread
 
 _MOST_TOLD = 6
-_SENT_TO_END = frozenset(["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGTSTP", "SIGCONT", "SIGWINCH", "SIGPIPE"])
+SENT_TO_END = frozenset(["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGTSTP", "SIGCONT", "SIGWINCH", "SIGPIPE"])
 _POOL_FILE = re.compile(r"/concurrent/futures/thread\.py$")
 _FUTURE_FILE = re.compile(r"/concurrent/futures/_base\.py$")
 _WORKER_NAME = re.compile(r"(?P<pool>.+)_\d+")
@@ -53,7 +53,7 @@ def tell_interruption(process: LivingProcess) -> str | None:
     Python runs handlers on the main thread. What somebody sends who wants it to end, or a terminal, is no such thing.
     """
     handled = process.rest.handled_signals if process.rest and process.rest.handled_signals else ()
-    own = [name for name in handled if name not in _SENT_TO_END]
+    own = [name for name in handled if name not in SENT_TO_END]
     return f"a handler of {name_some(own, _MOST_TOLD)} could still end the wait of MainThread" if own else None
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from harness.diagnose.blame import find_component_frame
 from harness.diagnose.outside import tell_hopeless
-from harness.diagnose.scene import Finding, Scene, stack_of
+from harness.diagnose.scene import Finding, Scene, moves, stack_of
 from harness.diagnose.verdict import Frame, Ground
 from harness.diagnose.wait_advice import advise
 from harness.diagnose.waiting import (
@@ -106,15 +106,17 @@ def awaits_end(thread: LivingThread) -> bool:
     return any(_END_FILES.search(file) for file in files) or _END_CALLS.fullmatch(call or "") is not None
 
 
-def is_awaited(link: Link, child: LivingProcess) -> bool:
-    """Whether it is shown to be the one: at its end, at its output, or at work on a task. Whoever else has the writing
-    end of a pipe may only have inherited it."""
+def tell_awaited(link: Link, child: LivingProcess) -> bool | None:
+    """Whether it is shown to be the one: at its end, at its output, or at work on a task; false: it is one of several
+    that are. Null: whoever else has the writing end of a pipe may only have inherited it."""
+    alone = len(link.at_work) == 1
     if link.for_result:
         main = main_thread(child)
         frames = python_frames(main) if main else ()
-        return len(link.at_work) == 1 and any(WORKER_LOOP.search(f"{one.file}:{one.function}") for one in frames)
+        return alone if any(WORKER_LOOP.search(f"{one.file}:{one.function}") for one in frames) else None
     pipe = _PIPE_NAME.search((link.thread.wait and link.thread.wait.target) or "")
-    return not pipe or awaits_end(link.thread) or any(pipe[0] == output.path for output in child.outputs)
+    shown = not pipe or awaits_end(link.thread) or any(pipe[0] == output.path for output in child.outputs)
+    return alone if shown else None
 
 
 def list_workers(scene: Scene, process: LivingProcess) -> list[LivingProcess]:
@@ -154,13 +156,18 @@ def _needs_result(process: LivingProcess, files: list[str]) -> bool:
 
 
 def _at_work(parent: LivingProcess, children: list[LivingProcess]) -> tuple[LivingProcess, ...]:
-    """Whoever waits for a task keeps nobody waiting."""
-    return tuple(child for child in children if not is_idle_worker(child) and not _listens_to(child, parent))
+    """Whoever waits for a task keeps nobody waiting, nor does who waits for the output of another one (`x | tee`)."""
+    busy = tuple(child for child in children if not is_idle_worker(child) and not _listens_to(child, parent))
+    return tuple(child for child in busy if not any(_listens_to(child, other) for other in busy)) or busy
 
 
 def _pick(at_work: tuple[LivingProcess, ...]) -> LivingProcess | None:
-    """One that stands still before one that changes."""
-    return min(at_work, key=lambda child: any(thread.changed for thread in child.threads), default=None)
+    """One that stands still before one that moves or changes; a program in Python can be told more of."""
+
+    def rank(child: LivingProcess) -> tuple[bool, bool, bool]:
+        return any(map(moves, child.counters)), any(one.changed for one in child.threads), child.python is None
+
+    return min(at_work, key=rank, default=None)
 
 
 def _listens_to(child: LivingProcess, parent: LivingProcess) -> bool:
@@ -215,6 +222,8 @@ def _judge_chain(scene: Scene, chain: list[Link]) -> Finding | None:
     ground = Ground(f"{detail}; nothing changed for {scene.looked_s:.0f} s", stack_of(end, thread))
     if wait is not None:
         return Finding("established", end, thread, detail, (*told, ground))
+    if any(moves(counter) and counter.tid in (thread.tid, None) for counter in end.counters):
+        return None
     against = f"{end.pid} {'is on CPU' if busy else 'sleeps, and may wake up'}: it may only be slow"
     return Finding("hypothesis", end, thread, detail, (*told, ground), (against,))
 

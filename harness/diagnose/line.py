@@ -9,23 +9,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
+from harness.diagnose.abandoned import SENT_TO_END
 from harness.diagnose.asyncio_tasks import credit_beside_tasks
-from harness.diagnose.children import awaits_end, awaits_task, is_awaited, link_of, list_workers
-from harness.diagnose.scene import Scene, Step, moves
+from harness.diagnose.children import awaits_end, awaits_task, link_of, list_workers, tell_awaited
+from harness.diagnose.scene import Key, Scene, Step, moves
 from harness.diagnose.stuck import find_in_collective, split_ranks
 from harness.diagnose.wait_advice import is_sleeping, sleeps_again
 from harness.diagnose.waiting import (
     find_holders,
     find_io,
-    is_collective,
     joins_thread,
     lock_wanted,
     main_thread,
     name_thread,
     owner_wanted,
     python_frames,
-    tell_native,
+    sleeps_for_own,
+    thread_end_wanted,
     waits_for_import,
 )
 from harness.evidence.alive import BY_ENDED, FAILED, Counter, LivingProcess, LivingThread, Look
@@ -34,6 +36,7 @@ _FUTURES = re.compile(r"/concurrent/futures/|/asyncio/(?:base_events|runners)\.p
 _FUTURE_WORKER = re.compile(r"/concurrent/futures/thread\.py$")
 _POOL = re.compile(r"/multiprocessing/pool\.py$")
 _LAUNCHERS = re.compile(r"/(?:xdist|execnet|gunicorn|ray|jupyter_client|jupyter_server|torch/distributed)/")
+_ENDLESS_READS = re.compile(r"p?readv?(?:64|2)?|recv(?:from|msg|mmsg)")
 _POLLS = re.compile(r"(?:clock_)?nanosleep|pause|rt_sig\w+")
 _READ = "bytes read"
 _TIMERS = frozenset({"SIGALRM", "SIGVTALRM", "SIGPROF"})
@@ -43,6 +46,15 @@ _MOST_OTHERS = 3
 _ASIDE = "beside the line of work, as it looks in a handler of a signal, or in a task that is not awaited"
 
 
+class _Credit(NamedTuple):
+    """What the steps `of` the line are taken to have moved. `proven` false: others may have, while the line went on."""
+
+    process: LivingProcess
+    counter: Counter
+    proven: bool
+    of: list[Step]
+
+
 def open_scene(look: Look, pid: int | None = None) -> Scene:
     """The scene with its line of work, and with what that moves."""
     scene = Scene(look, pid)
@@ -50,12 +62,33 @@ def open_scene(look: Look, pid: int | None = None) -> Scene:
     seen = {id(process) for process in scene.processes}
     ranks = {id(step.process): step.process for step in scene.line if id(step.process) not in seen}
     beyond = [(rank, counter) for rank in ranks.values() for counter in rank.counters if moves(counter)]
-    for process, counter in [*scene.stirring, *beyond]:
-        credit = _credit(scene, process, counter)
-        if credit is not None:
-            scene.rising.append((process, counter))
-            scene.doubted += [] if credit else [counter]
+    credits = [_credit(scene, process, counter) for process, counter in [*scene.stirring, *beyond]]
+    credited = [credit for credit in credits if credit is not None]
+    in_doubt = {choice[0] for choice in _list_standing(scene, credited)}
+    for one in credited:
+        if in_doubt.isdisjoint(_list_waiters(one)):
+            scene.rising.append((one.process, one.counter))
+            scene.doubted += [] if one.proven else [one.counter]
     return scene
+
+
+def _list_standing(scene: Scene, credited: list[_Credit]) -> set[tuple[Key, Key]]:
+    """Of several that somebody can wait for those that neither move nor write, nor anybody that they wait for."""
+    moving = {choice for credit in credited for step in credit.of for choice in step.choices}
+    awake = {choice for step in scene.line if not _stands(scene, step) for choice in step.choices}
+    return {choice for step in scene.line for choice in step.choices} - moving - awake
+
+
+def _stands(scene: Scene, step: Step) -> bool:
+    return step.thread is not None and scene.stands_still(step.thread)
+
+
+def _list_waiters(credit: _Credit) -> Iterator[Key]:
+    """Who had to choose, for this to be the line's. Of a process whose children finish, it may be any of them."""
+    for step in credit.of:
+        yield from (waiter for waiter, _ in step.choices)
+        if credit.counter.kind == "child":
+            yield step.key
 
 
 # Who is on it
@@ -72,8 +105,14 @@ def follow_line(scene: Scene) -> tuple[Step, ...]:
         after = list(_list_awaited(scene, step)) if step.thread else []
         launches = any(other.process is not step.process and other.launches for other in after)
         line.append(step._replace(launches=launches))
-        waiting += [other._replace(proven=other.proven and step.proven, launches=False) for other in after]
+        waiting += [_continue(step, other) for other in after]
     return tuple(line)
+
+
+def _continue(step: Step, after: Step) -> Step:
+    proven = None if None in (step.proven, after.proven) else bool(step.proven and after.proven)
+    choices = step.choices if after.proven else (*step.choices, (step.key, after.key))
+    return after._replace(proven=proven, launches=False, choices=choices)
 
 
 def _list_awaited(scene: Scene, step: Step) -> Iterator[Step]:
@@ -91,7 +130,7 @@ def _list_awaited(scene: Scene, step: Step) -> Iterator[Step]:
         launches = not link.for_result and not _reads_socket(thread)
         for child in link.at_work:
             why = f"{'the answer' if link.for_result else 'the end or the output'} of process {child.pid}"
-            proven = is_awaited(link, child)
+            proven = tell_awaited(link, child)
             yield Step(child, main_thread(child), why, proven, launches=launches and _is_python(child))
     elif not threads and _polls(thread):
         for child in filter(_is_python, list_workers(scene, process)):
@@ -123,6 +162,9 @@ def _awaited_threads(process: LivingProcess, thread: LivingThread) -> Iterator[S
     others = [other for other in process.threads if other is not thread and python_frames(other)]
     if joins_thread(thread) or is_exiting(thread):
         yield from _joined(process, thread, others)
+    elif ended := thread_end_wanted(thread):
+        named = [other for other in process.threads if other.tid == ended]
+        yield from (Step(process, other, f"the end of {name_thread(process, other)}") for other in named)
     elif waits_for_import(thread):
         owner = owner_wanted(thread, "import")
         yield from (Step(process, other, "the import of a module") for other in others if other.tid == owner)
@@ -168,54 +210,57 @@ def _runs(thread: LivingThread, file: re.Pattern[str], function: str) -> bool:
 # What it moves
 
 
-def _credit(scene: Scene, process: LivingProcess, counter: Counter) -> bool | None:
-    """Whether it is proven to be the line's; null: it is not credited."""
-    steps = [step for step in scene.line if step.process is process]
+def _credit(scene: Scene, process: LivingProcess, counter: Counter) -> _Credit | None:
+    """Null: it is not credited."""
+    steps = [step for step in scene.line if step.process is process and step.proven is not None]
     if not steps or counter.kind == "ended" or (counter.kind == "io" and counter.name.startswith(_READ)):
         return None
-    proven = any(step.proven for step in steps)
     if counter.kind == "child" and not _may_await_children(scene, steps):
         return None
+    own = [step for step in steps if step.thread and step.thread.tid == counter.tid]
+    of = own or [min(steps, key=lambda step: len(step.choices))]
+    proven = _ask_who(scene, process, counter, steps, own)
+    return None if proven is None else _Credit(process, counter, proven and any(step.proven for step in of), of)
+
+
+def _ask_who(scene: Scene, process: LivingProcess, counter: Counter, steps: list[Step], own: list[Step]) -> bool | None:
+    """Whether the line alone can have moved it. Null: somebody beside it may have, and that it goes on is not shown."""
     if counter.kind in _OF_ALL:
-        return proven
+        return True
     if any(step.launches for step in steps) or _only_restarts(scene, process, steps):
         return None
     if process.python is None or any(step.thread is None for step in steps):
-        return proven
-    own = [step for step in steps if step.thread and step.thread.tid == counter.tid]
-    if any(step.proven for step in own):
-        return _credit_thread(scene, process, own[0].thread)
-    if own:
-        return None if any(_stands(scene, step) for step in steps if not step.proven) else False
-    return _credit_unknown(scene, process, counter, steps, proven)
-
-
-def _credit_thread(scene: Scene, process: LivingProcess, thread: LivingThread | None) -> bool | None:
-    """What a thread does for others than whoever waits for it: the handlers of signals, and the tasks of a loop."""
-    if thread is None:
         return True
+    on_line = [step.thread for step in steps if step.thread]
+    if own:
+        return _credit_thread(scene, process, next(thread for thread in on_line if thread.tid == counter.tid))
+    return _credit_unknown(scene, process, counter, on_line)
+
+
+def _credit_thread(scene: Scene, process: LivingProcess, thread: LivingThread) -> bool | None:
+    """What a thread does for others than whoever waits for it: the handlers of signals, and the tasks of a loop."""
     verdicts = (_credit_beside_handlers(process, thread), credit_beside_tasks(scene, process, thread))
     return None if None in verdicts else all(verdicts)
 
 
 def _credit_beside_handlers(process: LivingProcess, thread: LivingThread) -> bool | None:
-    """Python's run on its main thread, wherever that stands. An interval timer may call one time and again: then even
-    movement of the thread does not show who wrote."""
+    """Python's run on its main thread, wherever that stands, and one may be called time and again. Of an interval
+    timer's not even movement of the thread shows who wrote, only that it goes on."""
     handled = process.rest.handled_signals if process.rest else ()
     if thread.tid != process.pid or handled == ():
         return True
-    moved = sleeps_again(thread) or thread.moved
-    if handled is not None and not _TIMERS.isdisjoint(handled):
-        return None if moved is False else False
-    return bool(moved)
+    if handled is None or not _TIMERS.isdisjoint(handled):
+        return False if _goes_on(thread) else None
+    if sleeps_again(thread) or thread.moved:
+        return True
+    return False if SENT_TO_END.issuperset(handled) else None
 
 
-def _stands(scene: Scene, step: Step) -> bool:
-    """Of several that it can wait for it may be this one, which neither moves nor writes."""
-    thread = step.thread
-    if thread is None or not scene.stands_still(thread):
-        return False
-    return all(counter.tid != thread.tid for process, counter in scene.stirring if process is step.process)
+def _goes_on(thread: LivingThread) -> bool:
+    """It was at several places, and stands in a wait without a limit: what it waited for before has come. Who sleeps,
+    or asks again and again with a limit, was there too."""
+    reads = thread.wait is not None and _ENDLESS_READS.fullmatch(thread.wait.syscall or "") is not None
+    return bool(thread.moved) and (sleeps_for_own(thread) or reads)
 
 
 def _only_restarts(scene: Scene, process: LivingProcess, steps: list[Step]) -> bool:
@@ -233,31 +278,21 @@ def _may_await_children(scene: Scene, steps: list[Step]) -> bool:
     )
 
 
-def _credit_unknown(
-    scene: Scene, process: LivingProcess, counter: Counter, steps: list[Step], proven: bool
-) -> bool | None:
-    """What no thread of the line is seen to move: by whom is not known, a thread without Python did, or one that has
-    ended, and may have been waited for."""
-    mover = next((thread for thread in process.threads if thread.tid == counter.tid), None)
-    if counter.tid is not None and mover is not None and python_frames(mover):
+def _credit_unknown(scene: Scene, process: LivingProcess, counter: Counter, on_line: list[LivingThread]) -> bool | None:
+    """What no thread of the line is seen to move: another thread did, or one that has ended, or nobody saw who."""
+    if any(thread.tid == counter.tid for thread in process.threads):
         return None
-    on_line = [step.thread for step in steps if step.thread]
-    if counter.name.endswith(BY_ENDED) or (counter.tid is not None and mover is None):
-        return False if any(map(_awaits_threads, on_line)) else None
-    if mover is not None:
-        in_library = any(tell_native(t) and python_frames(t) and not is_collective(t) for t in on_line)
-        return False if in_library else None
-    if process.fleeting_threads and any(map(_awaits_threads, on_line)):
-        return False
-    if process.fleeting_threads or any(python_frames(one) and one not in on_line for one in process.threads):
-        return False if any(thread.moved or not scene.stands_still(thread) for thread in on_line) else None
+    by_ended = counter.name.endswith(BY_ENDED) or counter.tid is not None
+    others = (one for one in process.threads if python_frames(one) and one not in on_line)
+    if by_ended or process.fleeting_threads or any(_may_act(scene, one) for one in others):
+        return False if any(map(_goes_on, on_line)) else None
     credits = [_credit_thread(scene, process, thread) for thread in on_line]
-    return None if all(credit is None for credit in credits) else proven and all(credits)
+    return None if all(credit is None for credit in credits) else all(credits)
 
 
-def _awaits_threads(thread: LivingThread) -> bool:
-    pooled = any(_FUTURES.search(frame.file) or _POOL.search(frame.file) for frame in python_frames(thread))
-    return joins_thread(thread) or is_exiting(thread) or pooled
+def _may_act(scene: Scene, thread: LivingThread) -> bool:
+    """Not who stood all the time in a wait that only another thread could have ended."""
+    return bool(thread.moved) or not scene.stands_still(thread) or not sleeps_for_own(thread)
 
 
 # What others move
@@ -290,9 +325,9 @@ def tell_others(scene: Scene) -> list[str]:
 
 def _moves_aside(scene: Scene, process: LivingProcess, counter: Counter) -> bool:
     """A thread of the line did, and not for it."""
-    own = (step for step in scene.line if step.thread and step.thread.tid == counter.tid and not step.launches)
+    own = (step.thread for step in scene.line if step.thread and step.key[1] == counter.tid and not step.launches)
     unlike = counter.kind == "ended" or counter.name.startswith(_READ)
-    return not unlike and any(_credit_thread(scene, process, step.thread) is None for step in own)
+    return not unlike and any(_credit_thread(scene, process, thread) is None for thread in own)
 
 
 def _name_mover(scene: Scene, process: LivingProcess, counter: Counter) -> str:

@@ -33,25 +33,34 @@ class Finding(NamedTuple):
     ends_itself: bool = False
 
 
+Key = tuple[int, int | None]
+
+
 class Step(NamedTuple):
     """One thread of the line of work; `thread` null: the process as a whole. `why`: what the step before waits for.
 
-    `proven`: that one waits for this one is shown; else it is one of those that it can wait for. `launches`: it waits
-    for the end of the processes that come after it, and does nothing else.
+    `proven`: that one waits for this one is shown; false: it is one of those that it can wait for; null: that it waits
+    for it at all is not shown. `choices`: where on the way here one of several was taken, each as (who waits, the one).
+    `launches`: it waits for the end of the processes that come after it, and does nothing else.
     """
 
     process: LivingProcess
     thread: LivingThread | None
     why: str
-    proven: bool = True
+    proven: bool | None = True
     launches: bool = False
+    choices: tuple[tuple[Key, Key], ...] = ()
+
+    @property
+    def key(self) -> Key:
+        return self.process.pid, self.thread.tid if self.thread else None
 
 
 class Scene:
     """The look from one target: that process first, then those below it; `everybody` are all that were looked at.
 
     `stirring`: whatever rises. Of it `rising` is what the `line` of work moves: the target's main thread, and whom it
-    is shown to wait for (filled in by `line`). `doubted`: of that what others may have moved.
+    is shown to wait for (filled in by `line`). `doubted`: of that what others may have moved beside it.
     """
 
     def __init__(self, look: Look, pid: int | None = None) -> None:

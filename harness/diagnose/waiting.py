@@ -163,6 +163,15 @@ def sleeps_for_own(thread: LivingThread) -> bool:
     return bool(private) or (_has_function(thread, _THREAD_END) and _SHARED not in (thread.wait.target or ""))
 
 
+def thread_end_wanted(thread: LivingThread) -> int | None:
+    """Which thread a pthread_join() waits for: its id is what the shared futex has until it ends."""
+    wait = thread.wait
+    if wait is None or wait.syscall != "futex" or len(wait.arguments) < 3 or _SHARED in (wait.target or ""):
+        return None
+    operation, value = (int(word, 16) for word in wait.arguments[1:3])
+    return value if not operation & _FUTEX_PRIVATE and value > 1 else None
+
+
 def wants_gil(thread: LivingThread) -> bool:
     asked = any(lock.waiting and lock.kind == "gil" for lock in thread.locks)
     return (asked or _has_function(thread, _GIL)) and not thread.holds_gil

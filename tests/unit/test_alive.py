@@ -731,7 +731,7 @@ def test_a_dead_child_that_nobody_collects() -> None:
         process(asks, children=(101,)),
         process(thread(101, line("answer", 33), wait=NANOSLEEP), ppid=100, counters=(WORKS,)),
     )
-    assert judge(*alive).verdict.kind == "progressing"
+    assert judge(*alive).verdict.kind == "waiting"
 
 
 def test_a_zombie_is_not_to_blame_when_somebody_else_has_the_pipe() -> None:
@@ -1325,8 +1325,11 @@ def test_what_threads_wrote_that_have_ended_counts_where_somebody_waits_for_thre
     for wrote in (ended, one):
         found = judge(process(thread(100, *CONDITION, line("train", 13)), counters=(wrote,)))
         assert found.verdict.kind == "waiting" and "beside the line of work" in words(found)
-        joins = judge(process(thread(100, *JOIN, line("train", 13)), counters=(wrote,)))
+        joins = judge(process(thread(100, *JOIN, line("train", 13), moved=True), counters=(wrote,)))
         assert kind(joins) == ("progressing", "supported")
+        stands = process(thread(100, *JOIN, line("train", 13), moved=False), counters=(wrote,))
+        asks = process(thread(100, *JOIN, line("train", 13), moved=True, wait=FUTEX_TIMED), counters=(wrote,))
+        assert judge(stands).verdict.kind == judge(asks).verdict.kind == "waiting"
 
 
 def test_of_a_pool_whose_tasks_do_not_all_move_it_may_wait_for_the_one_that_stands() -> None:
@@ -1362,7 +1365,7 @@ def test_who_reads_a_childs_answers_moves_by_itself_who_passes_on_its_output_doe
 def test_a_child_that_has_not_the_other_end_is_not_awaited() -> None:
     wrote = Counter("io", "bytes written", (0.0, 1.0, 2.0), (0, 60, 120), tid=101)
     beats = process(thread(101, line("beat", 3), wait=NANOSLEEP), ppid=100, role="worker", counters=(wrote,))
-    for alone, expected in ((True, "blocked-io"), (False, "progressing")):
+    for alone, expected in ((True, "blocked-io"), (False, "waiting")):
         wait = Wait("read", fd=4, target="pipe:[7]", peer_pids=() if alone else (101,), alone=alone)
         assert judge(process(thread(100, GET, line("train", 5), wait=wait)), beats).verdict.kind == expected
 
@@ -1374,19 +1377,22 @@ def test_who_has_the_writing_end_of_a_queue_may_have_inherited_it() -> None:
     pool = python("worker", f"{STDLIB}/multiprocessing/pool.py", 125)
     at_work, beats = thread(101, line("beat", 3), pool, wait=NANOSLEEP), thread(101, line("beat", 3), wait=NANOSLEEP)
     piped = {"outputs": (Output(1, "pipe", "pipe:[7]"),)}
-    for main, child, facts, status in (
-        (gets, beats, {}, "supported"),
-        (gets, at_work, {}, "established"),
-        (reads, beats, {}, "supported"),
-        (reads, beats, piped, "established"),
+    for main, child, facts, expected in (
+        (gets, beats, {}, ("waiting", "supported")),
+        (gets, at_work, {}, ("progressing", "established")),
+        (reads, beats, {}, ("waiting", "supported")),
+        (reads, beats, piped, ("progressing", "established")),
     ):
         below = process(child, ppid=100, role="worker", counters=(wrote,), **facts)
-        assert kind(judge(process(main), below)) == ("progressing", status)
+        found = judge(process(main), below)
+        assert kind(found) == expected and exit_code_of(found) == (0 if expected[0] == "progressing" else 11)
     second = process(thread(102, line("load", 3), pool, wait=NANOSLEEP), ppid=100, role="worker")
     busy_one = process(at_work, ppid=100, role="worker", counters=(wrote,))
     wait = Wait("read", fd=4, target="reads from pipe:[7], which is empty", peer_pids=(101, 102))
     gets = thread(100, GET, line("train", 5), wait=wait)
-    assert kind(judge(process(gets), busy_one, second)) == ("progressing", "supported"), "it may wait for the other"
+    assert kind(judge(process(gets), busy_one, second)) == ("blocked-child", "hypothesis"), "it may wait for the other"
+    works = replace(second, threads=(replace(second.threads[0], changed=True),))
+    assert kind(judge(process(gets), busy_one, works)) == ("progressing", "supported")
 
 
 @pytest.mark.parametrize(
@@ -1396,9 +1402,11 @@ def test_who_has_the_writing_end_of_a_queue_may_have_inherited_it() -> None:
         (("SIGTERM",), True, ("progressing", "established")),
         (("SIGTERM",), False, ("progressing", "supported")),
         (("SIGTERM",), None, ("progressing", "supported")),
-        (None, False, ("progressing", "supported")),
+        (None, False, ("waiting", "supported")),
+        (("SIGUSR1",), False, ("waiting", "supported")),
+        (("SIGUSR1",), True, ("progressing", "established")),
         (("SIGALRM",), True, ("progressing", "supported")),
-        (("SIGALRM", "SIGTERM"), None, ("progressing", "supported")),
+        (("SIGALRM", "SIGTERM"), None, ("waiting", "supported")),
         (("SIGALRM", "SIGTERM"), False, ("waiting", "supported")),
     ],
 )
@@ -1413,8 +1421,13 @@ def test_what_a_handler_of_a_signal_may_have_written_is_not_proven_to_be_the_mai
     if expected[0] == "waiting":
         assert "bytes written +120" in words(found) and "no counter moved" not in words(found)
     slept = Wait("clock_nanosleep", target=SLEEPS_AGAIN)
-    sleeps = thread(100, line("train", 13), moved=moved, wait=slept)
-    assert judge(process(sleeps, counters=(wrote,), rest=Rest(False, handled))).verdict.kind == "progressing"
+    by_itself = handled is None or "SIGALRM" in handled
+    for sleeps in (
+        thread(100, line("train", 13), moved=moved, wait=slept),
+        thread(100, *CONDITION, line("train", 13), moved=True, wait=FUTEX_TIMED),
+    ):
+        found = judge(process(sleeps, counters=(wrote,), rest=Rest(False, handled)))
+        assert found.verdict.kind == ("waiting" if by_itself else "progressing"), "it may only ask again and again"
 
 
 def test_a_thread_beside_has_no_handlers() -> None:
@@ -1431,12 +1444,92 @@ def test_a_buffer_that_threads_may_have_filled_which_came_and_went_is_not_the_li
     for main, expected in (
         (waits, "waiting"),
         (thread(100, *CONDITION, line("train", 13), moved=True), "progressing"),
-        (thread(100, *JOIN, line("train", 13)), "progressing"),
+        (thread(100, *CONDITION, line("train", 13), moved=True, wait=FUTEX_TIMED), "waiting"),
+        (thread(100, *JOIN, line("train", 13)), "waiting"),
+        (thread(100, *JOIN, line("train", 13), moved=True), "progressing"),
     ):
         found = judge(process(main, counters=(grew,), fleeting_threads=4))
         assert kind(found) == (expected, "supported")
     timer = thread(101, line("wait", 8), name="Thread-9", wait=NANOSLEEP)
     assert judge(process(waits, timer, counters=(grew,))).verdict.kind == "waiting"
+    idle = thread(101, *CONDITION, line("wait", 8), name="idle", moved=False)
+    assert kind(judge(process(waits, idle, counters=(grew,)))) == ("progressing", "established")
+    assert judge(process(waits, replace(idle, wait=FUTEX_TIMED), counters=(grew,))).verdict.kind == "waiting"
+
+
+ANY_CHILD = Wait("wait4", ("0xffffffffffffffff", "0x7ffc", "0x0", "0x0"), target="waits for any child")
+SHELL = {"python": None, "argv": ("sh", "-c", "…")}
+
+
+def below(tid: int, *stack: CrashFrame, **facts: object) -> LivingProcess:
+    about = {key: facts.pop(key) for key in ("wait", "changed", "state", "cpu_s") if key in facts}
+    return process(thread(tid, *stack, **about), ppid=100, role="child", **facts)
+
+
+def test_who_waits_for_any_child_may_wait_for_the_one_that_stands() -> None:
+    wrote = counter("io", "bytes written", 0, 60, 120)
+    silent = Wait("recvfrom", fd=3, target="10.0.0.9:80 (ESTABLISHED, nothing received)")
+    stuck, beats = below(101, line("fetch", 3), wait=silent), below(102, wait=NANOSLEEP, counters=(wrote,), **SHELL)
+    for main in (process(thread(100, wait=ANY_CHILD), **SHELL), process(thread(100, line("run", 4), wait=ANY_CHILD))):
+        for children in ((stuck, beats), (beats, stuck)):
+            found = judge(main, *children)
+            assert kind(found) == ("waiting", "supported") and place(found) == (101, "MainThread", "fetch")
+            assert "process 102 moves (bytes written +120)" in words(found)
+        for other in (
+            replace(stuck, counters=(wrote,)),
+            below(101, line("fetch", 3), changed=True),
+            below(101, line("fetch", 3), state="R", cpu_s=4.8),
+        ):
+            assert kind(judge(main, other, beats)) == ("progressing", "supported")
+    finished = counter("child", "children finished", 1, 2, 3)
+    shell = process(thread(100, wait=ANY_CHILD), counters=(finished,), **SHELL)
+    assert judge(shell, stuck, beats).verdict.kind == "waiting"
+    assert judge(shell, beats).verdict.kind == judge(shell).verdict.kind == "progressing"
+    named = Wait("wait4", ("0x66", "0x7ffc", "0x0", "0x0"), target="child 102", peer_pids=(102,))
+    assert kind(judge(process(thread(100, wait=named), **SHELL), stuck, beats)) == ("progressing", "established")
+
+
+def test_of_a_pipe_the_one_that_writes_is_waited_for_and_not_the_one_that_passes_it_on() -> None:
+    wrote, beat = counter("io", "bytes written", 0, 60, 120), counter("io", "bytes written", 0, 60, 120, tid=111)
+    shell = process(thread(100, wait=ANY_CHILD), **SHELL)
+    reads = Wait("read", fd=0, target="reads from pipe:[7], which is empty", peer_pids=(101,))
+    beside = thread(111, line("beat", 3), name="beat", wait=NANOSLEEP)
+    stuck = process(
+        thread(101, *CONDITION, line("train", 5)), beside, ppid=100, role="child", counters=(beat,), outputs=()
+    )
+    well = below(101, line("train", 5), wait=NANOSLEEP, counters=(replace(beat, tid=101),))
+    for wait in (reads, Wait("write", fd=3, target="file t.log")):
+        tee = below(102, wait=wait, counters=(wrote,), **SHELL)
+        found = judge(shell, stuck, tee)
+        assert found.verdict.kind == "waiting" and place(found) == (101, "MainThread", "train")
+        assert judge(shell, well, tee).verdict.kind == "progressing"
+
+
+def test_a_logger_beside_the_only_worker_is_no_answer() -> None:
+    wrote = counter("io", "bytes written", 0, 60, 120, tid=102)
+    wait = Wait("read", fd=4, target="reads from pipe:[7], which is empty", peer_pids=(101, 102))
+    asks = process(thread(100, GET, line("train", 5), wait=wait))
+    worker = below(101, line("work", 3), wait=NANOSLEEP)
+    logger = below(102, line("log", 9), wait=NANOSLEEP, counters=(wrote,))
+    found = judge(asks, worker, logger)
+    assert kind(found) == ("blocked-child", "hypothesis") and place(found) == (101, "MainThread", "work")
+
+
+def test_a_thread_without_python_is_the_line_only_where_it_is_joined() -> None:
+    """faulthandler's own, or a library's heartbeat, writes beside a main thread in a call of a library."""
+    wrote = counter("io", "bytes written", 0, 60, 120, tid=111)
+    in_library = native("lib_wait", "/job/n.so"), line("train", 5)
+    beats = thread(111, native("beat", "/job/n.so"), wait=NANOSLEEP)
+    found = judge(process(thread(100, *in_library), beats, counters=(wrote,)))
+    assert found.verdict.kind == "waiting" and "beside the line of work" in words(found)
+    for value, operation, expected in (
+        ("0x6f", "0x109", "progressing"),
+        ("0x6f", "0x189", "waiting"),
+        ("0x2", "0x109", "waiting"),
+    ):
+        wait = Wait("futex", ("0x7f00", operation, value, "0x0", "0x0", "0xffffffff"), target="lock word 0x7f00")
+        joins = process(thread(100, *in_library, wait=wait), beats, counters=(wrote,))
+        assert judge(joins).verdict.kind == expected
 
 
 def test_a_program_that_has_ended_is_told_to_have_ended_also_where_a_thread_of_it_moves() -> None:
