@@ -311,7 +311,8 @@ def _tell_unproven(counter: Counter) -> str:
         return f"{name} rises ({tell_rate(counter)}): its loop could not be read, so that proves no progress"
     if counter.consumes:
         return f"{name} rises ({tell_rate(counter)}), seen {len(counter.values)} times only"
-    return f"{name} rises ({tell_rate(counter)}), in a `while` loop or an endless `for`: that proves no progress"
+    where = "in a `while` loop, or a `for` that is not shown to end"
+    return f"{name} rises ({tell_rate(counter)}), {where}: that proves no progress"
 
 
 def _gil_grounds(process: LivingProcess) -> list[Ground]:

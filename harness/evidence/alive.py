@@ -125,8 +125,8 @@ class Counter(Struct, frozen=True):
     that ended well; ended: those that did not, or nobody saw how.
 
     `consumes`, of a local: it is the target of a `for`, or assigned in the body of one, that goes through something
-    finite, as far as the source shows; null: the source could not be read, or not believed. `tid`: the thread that
-    moved it; null: the process did, which of its threads is not known.
+    shown to be finite, by its source or its type; null: the source could not be read, or not believed. `tid`: the
+    thread that moved it; null: the process did, which of its threads is not known.
     """
 
     kind: CounterKind

@@ -15,6 +15,7 @@ from typing import Literal
 from harness.capture.alive.counting import Tally, make_counter
 from harness.capture.alive.descriptors import name_process
 from harness.capture.alive.holding import Holding
+from harness.capture.alive.lengths import has_end
 from harness.capture.alive.living import (
     Status,
     age_s,
@@ -238,6 +239,12 @@ class Followed:
         for fd, seen in sorted(self._buffers.items()):
             yield make_counter("buffer", "unflushed " + {1: "stdout", 2: "stderr"}.get(fd, f"fd {fd}"), seen)
 
+    def _has_end(self, counter: Counter, name: str) -> bool:
+        """Whether a local of the counter's frame is something that comes to an end."""
+        address = self.spy.find_object(counter, name)
+        threaded = "free-threaded" in (self.identity.version or "")
+        return address is not None and read_in_time(lambda: has_end(self.pid, address, free_threaded=threaded), False)
+
     def describe(self, device: tuple[Counter, ...] = ()) -> LivingProcess:
         rising, moving = self.spy.locals()
         status = _read_status(self.pid)
@@ -261,7 +268,7 @@ class Followed:
             major_faults=self.tally.major_faults,
             kernel_s=self.tally.kernel_s,
             threads=tuple(self.standing.describe(bool(self._children))),
-            counters=(*self._counters(), *mark_consuming(rising, self.standing.sources), *device),
+            counters=(*self._counters(), *mark_consuming(rising, self.standing.sources, self._has_end), *device),
             moving=tuple(moving),
             unchanged=find_unchanged(self.spy.sightings, self.standing.sources),
             hot=(*self.spy.hot_spots(), *self.standing.native_hot_spots()),

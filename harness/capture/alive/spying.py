@@ -240,6 +240,11 @@ class Spy:
         rising = [one for rises, one in moved if rises]
         return rising[:_MOST_SHOWN], [one for rises, one in moved if not rises][:_MOST_SHOWN]
 
+    def find_object(self, counter: Counter, name: str) -> int | None:
+        """The address of another local of the counter's frame, if the last two samples found the same one there."""
+        seen = {_find_address(sighting, counter, name) for sighting in self.sightings[-2:]}
+        return seen.pop() if len(seen) == 1 else None
+
     def _is_still_there(self, where: _Where, last: Value) -> bool:
         """Seen in the last sample, or in the one before if its thread then ran, in the same function."""
         if last.at_s == self.sightings[-1].at_s:
@@ -249,6 +254,21 @@ class Spy:
             return False
         frame = thread.frames[-where.depth] if where.depth <= len(thread.frames) else None
         return frame is not None and (frame.name, frame.filename) == (where.function, where.file)
+
+
+def _find_address(sighting: Sighting, counter: Counter, name: str) -> int | None:
+    """Null also where the frame is there more than once, as in a recursion."""
+    place = counter.frame
+    frames = [
+        frame
+        for thread in sighting.threads
+        for frame in thread.frames
+        if thread.tid == counter.tid
+        and place
+        and (frame.place.function, frame.filename) == (place.function, place.file)
+    ]
+    found = [one.address for frame in frames for one in frame.locals or () if one.name == name]
+    return found[0] if len(frames) == 1 and len(found) == 1 else None
 
 
 def _integers(thread: Thread) -> tuple[tuple[str, str], ...]:

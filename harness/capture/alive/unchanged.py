@@ -12,8 +12,9 @@ import re
 from collections import Counter as Count
 from collections.abc import Iterator, Sequence
 
+from harness.capture.alive.iterables import walk
 from harness.capture.alive.lock_lines import Sources
-from harness.capture.alive.loops import find_around, walk
+from harness.capture.alive.loops import find_around
 from harness.capture.alive.spying import Frame, Sighting
 from harness.evidence.alive import Unchanged
 
