@@ -16,6 +16,7 @@ import time
 import traceback
 from pathlib import Path
 
+from tests.fuzz import answers, cases, files, insides, words  # noqa: F401 (they fill the registry)
 from tests.fuzz.engine import Broken, Target, change, execute
 from tests.fuzz.guided import FOUND, guide
 from tests.fuzz.registry import TARGETS

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
+from tests.fuzz import answers, cases, files, insides, words  # noqa: F401 (they fill the registry)
 from tests.fuzz.engine import Broken, Target, change, execute
 from tests.fuzz.registry import TARGETS
 

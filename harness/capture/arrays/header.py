@@ -18,7 +18,8 @@ MAGIC = b"\x93NUMPY"
 _MOST_HEADER_BYTES = 65536
 _MOST_BYTES = 2**63 - 1
 _SIMPLE = re.compile(
-    r"(?P<order>[<>|=]?)(?P<kind>[?bBhHiIlLqQpPnNefdgFDGcumMOSaUVt])(?P<count>[ \t-\r]*[+-]?[0-9]{1,18}|)(?:\[[^\]]*\])?"
+    r"(?P<order>[<>|=]?)(?P<kind>[?bBhHiIlLqQpPnNefdgFDGcumMOSaUVt])"
+    r"(?P<count>[ \t-\r]*[+-]?[0-9]{1,18}|)(?:\[[^\]]*\])?"
 )
 # Of a type without a number: struct's letters, which old files have.
 _LETTERS = {
