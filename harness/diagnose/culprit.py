@@ -177,15 +177,23 @@ def _blame_said(failures: Failures, main: Process, words: Words) -> Blamed | Non
 def _blame_likely(failures: Failures, words: Words, main: Process, own: Traceback | None) -> Blamed | None:
     """Nobody says that the command ended because of another one: a rank, a crash, an exception with its status."""
     ranks, doubts = _failed_ranks(failures, words)
-    unsaid = _tell_unsaid(main)
+    unsaid, printed = _tell_unsaid(main), words.printed(failures.evidence)
     if ranks:
-        return Blamed(ranks[0], (*unsaid, *doubts))
+        return Blamed(ranks[0], (*(() if _passes_rank_on(failures, printed, main, ranks[0]) else unsaid), *doubts))
     candidates = [process for process in failures.before(main) if not failures.was_told_to_leave(process)]
     lasting = [process for process in candidates if own is not None or not failures.went_on_after(process, main)]
     likely = next(filter(_has_crashed, lasting), None) or _find_same_status(
         failures, main, words.printed(failures.evidence), own, lasting
     )
     return Blamed(likely, unsaid) if likely else None
+
+
+def _passes_rank_on(failures: Failures, printed: Printed, main: Process, rank: Process) -> bool:
+    """A program that ran ranks at once, and left with the status of the first that failed, without another deed."""
+    others = [other for other in failures.ranks() if other is not rank]
+    at_once = not others or any(failures.overlap(rank, other) for other in others)
+    silent = not failures.started_after(rank, main) and find_printed_after(failures, printed, rank) is None
+    return main.ending == rank.ending and at_once and silent
 
 
 def _find_same_status(

@@ -170,6 +170,11 @@ class Failures:
         """The first one first."""
         return sorted(filter(has_failed, self.ranks()), key=self.fell_s)
 
+    def overlap(self, process: Process, other: Process) -> bool:
+        """There was a moment at which both lived."""
+        first, second = sorted((process, other), key=lambda one: one.first_seen_s)
+        return first.ended_s is None or second.first_seen_s <= first.ended_s
+
     def ranks(self) -> list[Process]:
         """The last start of each rank."""
         last = {

@@ -300,7 +300,7 @@ def test_a_rank_that_lost_a_connection_first_is_the_cause_where_the_other_raised
     text = REFUSED + HEAD + "RuntimeError: rank 0 did not answer\n"
     evidence = run_evidence(text, FAILED, others=(rank(0, FAILED, 5.2), rank(1, FAILED, 7.2)), **facts)
     evidence = structs.replace(evidence, exits=(*evidence.exits, Exit(100, 9.9, 1, True, None)))
-    assert short(evidence) == ("python-exception", "supported", 201)
+    assert short(evidence) == ("python-exception", "established", 201)
 
 
 def test_a_rank_that_left_by_itself_may_have_closed_another_kind_of_connection_first() -> None:
@@ -310,8 +310,14 @@ def test_a_rank_that_left_by_itself_may_have_closed_another_kind_of_connection_f
     assert short(run_evidence(text, FAILED, others=others, **facts)) == ("exit-nonzero", "supported", 202)
 
 
-def test_a_launcher_that_leaves_with_a_ranks_status_does_not_say_why() -> None:
-    evidence = run_evidence(VALUE, FAILED, others=(rank(1, FAILED, 5.2),), **raising((202, 5.0, "ValueError")))
+@pytest.mark.parametrize(
+    ("born_s", "text", "status"),
+    [(1.0, VALUE, "established"), (1.0, VALUE + "\nmerging\n", "supported"), (4.5, VALUE, "supported")],
+)
+def test_a_launcher_passes_a_rank_on_that_ran_beside_others_and_after_which_it_did_no_more(
+    born_s: float, text: str, status: str
+) -> None:
+    others = (rank(0, Ending(exit_code=0), 4.0), structs.replace(rank(1, FAILED, 5.2), first_seen_s=born_s))
+    evidence = run_evidence(text, FAILED, others=others, **raising((202, 5.0, "ValueError")))
     evidence = structs.replace(evidence, exits=(*evidence.exits, Exit(100, 9.9, 1, True, None)))
-    assert short(evidence) == ("python-exception", "supported", 202)
-    assert short(of_shell(evidence, "mpirun train.py")) == ("python-exception", "established", 202)
+    assert short(evidence) == ("python-exception", status, 202)

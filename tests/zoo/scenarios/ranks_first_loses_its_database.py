@@ -1,5 +1,5 @@
 """Of two ranks rank 0 fails first: its database refuses the connection. Rank 1 then says that rank 0 did not answer.
-Who lost a connection is a consequence only of one that had fallen before. Why the launcher left, it does not say."""
+Who lost a connection is a consequence only of one that had fallen before. The launcher leaves as it did."""
 
 import os
 import socket
@@ -8,7 +8,7 @@ import sys
 
 EXPECT = {
     "kind": "python-exception",
-    "status": "supported",
+    "status": "established",
     "exit": 1,
     "signal": None,
     "role": "worker",
