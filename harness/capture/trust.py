@@ -85,9 +85,9 @@ def find_tool(name: str) -> Checked:
 
 
 def read_safe_path() -> str:
-    """PATH for a program that looks for others itself: only folders that nobody but we and root can write to."""
+    """PATH for a program that looks for others itself: only folders where nothing is, or can be put, by others."""
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    safe = [folder for folder in folders if folder.startswith("/") and check_file(Path(folder)) is None]
+    safe = [one for one in folders if one.startswith("/") and check_imports([one], deep=False) is None]
     return os.pathsep.join(dict.fromkeys(safe)) or os.defpath  # an empty one would be the working directory
 
 

@@ -534,11 +534,18 @@ def as_user(uid: int, work: Callable[[], str], gid: int | None = None) -> str:
 # --- groups, and what is swapped meanwhile ----------------------------------------------------------------------------
 
 
-def test_what_group_0_may_write_is_not_roots_alone(tmp_path: Path) -> None:
+@pytest.fixture
+def reachable(theirs: Path) -> Iterator[Path]:
+    """Root's, where all can read."""
+    folder = theirs.with_name(f"{theirs.name}-ours")
+    folder.mkdir(mode=0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_what_group_0_may_write_is_not_roots_alone(reachable: Path) -> None:
     """As containers start whoever has any number."""
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
-    program = tmp_path / "tool"
+    program = reachable / "tool"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o775)
     os.chown(program, 0, 0)
@@ -556,13 +563,11 @@ def test_debians_own_programs_may_be_run() -> None:
     assert check_interpreter(sys.executable) is None
 
 
-def test_a_link_that_its_owner_swaps_meanwhile_never_leads_to_his_program(theirs: Path, tmp_path: Path) -> None:
+def test_a_link_that_its_owner_swaps_meanwhile_never_leads_to_his_program(theirs: Path, reachable: Path) -> None:
     """In his own directory, in a sticky one, and as a directory on the way: what passes is root's whatever he does."""
-    sticky = tmp_path / "sticky"
+    sticky = reachable / "sticky"
     sticky.mkdir()
     sticky.chmod(0o1777)
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
     (theirs / "swapped").mkdir()
     os.chown(theirs / "swapped", NOBODY, NOBODY)
     script = f"""

@@ -50,7 +50,8 @@ _PATH = (
 )
 _SAFE_PATH = (
     'IFS=:; set -f; set -- $P; set +f; unset IFS; F=; for k in "$@"; do '
-    'case :$S: in *:"$k":*) F=$F:$k; continue;; esac; case $k in /*) up "$k" && F=$F:$k;; esac; done; '
+    'case :$S: in *:"$k":*) F=$F:$k; continue;; esac; case $k in /*) up "$k" && '
+    'case $(ls -ldn "$r") in ????????w*) ;; *) F=$F:$k;; esac;; esac; done; '
     'PATH=${F#:}; test -n "$PATH" || PATH=$S; '
     "for k in cat find id ls ps readlink sample sed sleep tr uname wc; do q=$(command -v $k) || continue; "
     'case :$S: in *:"${q%/*}":*) ;; *) ok "$q" || PATH=$S;; esac; done; '
