@@ -9,6 +9,7 @@ import ast
 import math
 import re
 import struct
+import warnings
 from typing import IO, Any, NamedTuple
 
 from harness.errors import Unreadable
@@ -111,7 +112,9 @@ def _read_literal(text: str) -> Any:
     """MemoryError and RecursionError: what the parser says to a forged one that is nested too deeply."""
     for candidate in (text, _PYTHON_2_LONG.sub("", text)):
         try:
-            return ast.literal_eval(candidate.strip())
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of the parser, about what somebody else has written
+                return ast.literal_eval(candidate.strip())
         except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
             continue
     raise BadHeader("its header is no Python literal")
