@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kept_cases import check_run
+
 CRASH = """
 import ctypes, harness
 harness.enable()
@@ -56,6 +58,7 @@ def test_a_crash_is_captured_and_the_status_is_that_of_a_bare_run(tmp_path: Path
     status, words, cases = run(CRASH, tmp_path)
     assert status == -signal.SIGSEGV
     assert "Segmentation fault" in words and "mine_hard_negatives (job.py:6)" in words
+    check_run(cases[0])
     document = json.loads((cases[0] / "verdict.json").read_bytes())
     verdict = document["verdict"]
     assert (verdict["kind"], verdict["status"]) == ("segfault", "established")

@@ -21,6 +21,7 @@ from harness.capture.standin import NAME
 from harness.commands import main
 from harness.commands.session import open_session
 from harness.report.schemas import DIRECTORY
+from tests.kept_cases import check_run
 from tests.live.processes import Terminal, is_gone, shell_status
 from tests.two_runtimes import Environment, Unavailable, make_environment
 from tests.unit.runs import RAN, make_plan, make_run
@@ -239,6 +240,7 @@ def test_a_hung_arm_gets_its_verdict_and_is_ended(repro: Repro, library: str, tm
     assert (row["state"], row["step"], row["at"]) == ("hang", 4, "forward")
     assert row["verdict"]["verdict"]["kind"] == "waiting"
     assert Path(row["verdict"]["case"], "stall.json").exists()
+    check_run(Path(row["verdict"]["case"]))
     assert not Path("/proc", str(row["verdict"]["target"]["pid"])).exists()
 
 
@@ -258,6 +260,7 @@ def test_a_killed_arm_says_nothing_about_the_arm(repro: Repro, library: str, tmp
     answer = Answer(process.returncode, json.loads(stdout), stderr)
     assert answer.status == 11
     row = answer.rows("gru")["base"]
+    check_run(Path(row["verdict"]["case"]))
     assert (row["state"], row["valid"], row["step"]) == ("ended", None, 4)
     assert row["verdict"]["verdict"]["kind"] == "killed"
 

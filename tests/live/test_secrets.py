@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kept_cases import check_run
 from tests.live.processes import DEADLINE_S
 
 GITHUB = "ghp_A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"
@@ -74,6 +75,7 @@ def test_no_secret_survives_anywhere(tmp_path: Path, end: str, status: int) -> N
     assert all(secret.encode() in done.stdout for secret in (GITHUB, VARIABLE, KEY)), "the command's own output"
     report = done.stderr[done.stderr.rindex(b"harness: ") :]
     kept = read_all(tmp_path)
+    check_run(*(tmp_path / "cases").iterdir())
     for secret in SECRETS:
         assert secret.encode() not in kept and secret.encode() not in report, secret
     assert INNOCENT.encode() in kept
@@ -85,6 +87,7 @@ def test_no_redact_keeps_it_all(tmp_path: Path) -> None:
     run(tmp_path, "raise", "--no-redact")
     kept = read_all(tmp_path)
     assert all(secret.encode() in kept for secret in SECRETS)
+    check_run(*(tmp_path / "cases").iterdir())
 
 
 def test_the_table_and_a_look_show_no_password(tmp_path: Path) -> None:
@@ -119,6 +122,7 @@ def test_a_secret_is_not_cut_in_two_by_the_end_of_a_kept_file(tmp_path: Path) ->
     whole = (case / "stdout.log").read_bytes() + (case / "stdout.tail").read_bytes()
     assert len(whole) == (1 << 20) - 11 + 1 + len(GITHUB) + 1
     assert whole.endswith(b" " + b"*" * len(GITHUB) + b"\n")
+    check_run(case)
 
 
 def test_bytes_that_are_no_text_are_no_hindrance(tmp_path: Path) -> None:
@@ -137,3 +141,4 @@ def test_bytes_that_are_no_text_are_no_hindrance(tmp_path: Path) -> None:
     for name in ("evidence.json", "case.json"):
         assert json.loads((case / name).read_bytes())["argv"] == [sys.executable, str(script), word]
     assert json.loads((case / "verdict.json").read_bytes())["verdict"]["kind"] == "segfault"
+    check_run(case)

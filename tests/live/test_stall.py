@@ -19,6 +19,7 @@ import pytest
 
 from harness.capture.alive.standstill import Standstill
 from harness.report.schemas import build_schemas
+from tests.kept_cases import check_run
 from tests.live.processes import DEADLINE_S, open_gate, state_of, until
 
 VERDICT = json.loads(build_schemas()["verdict-1.json"])
@@ -35,6 +36,7 @@ def read_line_with(process: Any, text: bytes) -> bytes:
 def read_stall(case: Path) -> dict[str, Any]:
     document = json.loads((case / "stall.json").read_bytes())
     jsonschema.validate(document, VERDICT)
+    check_run(case)
     assert json.loads((case / "look.json").read_bytes())["processes"][0]["pid"] == document["target"]["pid"]
     return document
 
@@ -68,6 +70,7 @@ def test_movement_after_a_stall_is_told_and_a_second_stall_too(harness: Any, scr
     open_gate(gate)
     assert process.wait(DEADLINE_S) == 0
     assert sorted(path.name for path in harness.case.glob("stall*")) == ["stall-2.json", "stall.json"]
+    check_run(harness.case)
 
 
 def test_what_moves_is_left_alone(harness: Any, script: Any, tmp_path: Path) -> None:
