@@ -7,10 +7,11 @@ tasks are is read in `capture`; who sets a plain future is never known, only whe
 
 from __future__ import annotations
 
+import re
+
 from harness.diagnose.lastwords import innermost_user_frame
 from harness.diagnose.scene import Finding, Scene, stack_of
 from harness.diagnose.task_words import (
-    awaits_object,
     list_awaited,
     main_task,
     sleeps,
@@ -19,11 +20,11 @@ from harness.diagnose.task_words import (
     tell_task,
 )
 from harness.diagnose.verdict import Frame, Ground, Remedy
-from harness.diagnose.wait_advice import sleeps_again
 from harness.diagnose.waiting import python_frames, sleeps_for_own, tell_place
 from harness.evidence.alive import LivingProcess, LivingThread
 from harness.evidence.tasks import AsyncTask, EventLoop
 
+_LOOP_FILE = re.compile(r"/asyncio/(?:base_events|runners)\.py$")
 _BLOCKED_KINDS = ("waiting", "busy-", "blocked-", "deadlock-", "stopped")
 _REMEDIES = (
     Remedy(
@@ -87,7 +88,7 @@ def find_task_ring(tasks: tuple[AsyncTask, ...]) -> list[AsyncTask]:
 
 
 def _has_limit(task: AsyncTask) -> bool:
-    return any(frame.function in ("wait_for", "timeout") for frame in task.frames)
+    return task.limited or any(frame.function in ("wait_for", "timeout") for frame in task.frames)
 
 
 def _tell_next(process: LivingProcess, task: AsyncTask) -> str:
@@ -157,34 +158,45 @@ def _is_out_of_play(scene: Scene, thread: LivingThread) -> bool:
 # Whose progress
 
 
-def credit_beside_tasks(scene: Scene, process: LivingProcess, thread: LivingThread) -> bool | None:
-    """Whether what a loop's thread moves is its main task's, the one that the loop runs until it is done. Others may
-    work for it: null where they only sleep now and then, and nothing is left that could set the future it awaits."""
-    loop, own = _only_loop(process)
-    tasks = {task.address: task for task in _tasks(process)}
-    main = next((task for task in tasks.values() if task.main), None)
-    if loop is None or own is not thread or main is None:
+def credit_beside_tasks(process: LivingProcess, thread: LivingThread) -> bool | None:
+    """Whether what a loop's thread moves is its main task's, the one that the loop runs until it is done.
+
+    False: all others slept, or may have, while whatever the main task awaits goes on. Null: that is not shown. It
+    sleeps, it stands, or no task is the main one.
+    """
+    if not _runs_loop(process, thread):
         return True
-    line = list_awaited(main, tasks)
-    limited = any(_has_limit(task) for task in line)
-    if len(line) == len(tasks) and all(task.count == 1 and len(task.tasks) < 2 for task in line):
-        return not loop.timed or limited or any(map(sleeps, line))
-    stuck = any(_awaits_plain_future(task, tasks) for task in line) and not limited
-    return None if stuck and _nobody_sets(scene, process, loop, thread) else False
+    tasks = {task.address: task for task in _tasks(process)}
+    if not tasks or len(_loops(process)) != 1:
+        return None
+    first = main_task(tuple(tasks.values()))
+    line = list_awaited(first, tasks)
+    blocking = find_blocking(process, thread)
+    if isinstance(blocking, AsyncTask):
+        return True if blocking in line or not first.main else None
+    chain = len(line) == len(tasks) and all(task.count == 1 and len(task.tasks) < 2 for task in line)
+    if chain and (not _loops(process)[0].timed or any(_has_limit(task) or sleeps(task) for task in line)):
+        return True
+    acting = [task for task in tasks.values() if not any(address in tasks for address in task.tasks)]
+    leaves = [task for task in acting if task in line]
+    wrote = [task for task in acting if not _is_quiet(task)]
+    alone = len(wrote) == 1 and wrote[0] in leaves and bool(wrote[0].moved)
+    return False if first.main and leaves and (alone or all(map(_goes_on, leaves))) else None
 
 
-def _awaits_plain_future(task: AsyncTask, tasks: dict[str, AsyncTask]) -> bool:
-    """None that another task sets by way of an Event or a Queue, as far as can be told."""
-    known = any(address in tasks for address in task.tasks)
-    future = task.state == "waiting" and task.awaits == "Future" and not sleeps(task)
-    return future and not known and not awaits_object(task)
+def _runs_loop(process: LivingProcess, thread: LivingThread) -> bool:
+    on_stack = any(_LOOP_FILE.search(frame.file) for frame in python_frames(thread))
+    return on_stack or any(loop.tid == thread.tid for loop in _loops(process))
 
 
-def _nobody_sets(scene: Scene, process: LivingProcess, loop: EventLoop, thread: LivingThread) -> bool:
-    """No socket could, no other thread that moves, and no child."""
-    others = [other for other in process.threads if other is not thread]
-    moving = any(other.moved or sleeps_again(other) or not scene.stands_still(other) for other in others)
-    return loop.watched is not None and len(loop.watched) == 1 and not moving and not process.children
+def _is_quiet(task: AsyncTask) -> bool:
+    """In one and the same sleep all the time."""
+    return task.moved is False and task.ends_in_s is not None
+
+
+def _goes_on(task: AsyncTask) -> bool:
+    """What it awaited has come, and it awaits again, without a limit. Who sleeps may only ask again and again."""
+    return bool(task.moved) and task.state == "waiting" and not sleeps(task) and not _has_limit(task)
 
 
 # A loop that does not get to run
@@ -198,11 +210,13 @@ def add_tasks(scene: Scene, kind: str, finding: Finding) -> Finding:
         return finding
     if found := find_blocking(process, thread):
         return _tell_blocking(process, finding, found)
-    loop = next((loop for loop in _loops(process) if loop.tid == thread.tid), None)
+    loop = next((loop for loop in _loops(process) if loop.tid in (thread.tid, process.pid)), None)
     if kind != "waiting" or loop is None or loop.watched is None:
         return finding
-    ground = Ground(f"{_count(tasks)}; {tell_chain(main_task(tasks), tasks)}", _source(process))
-    return finding._replace(detail=_tell_idle(finding.detail, loop, thread, tasks), grounds=(*finding.grounds, ground))
+    chain = tell_chain(main_task(tasks), tasks)
+    ground = Ground(f"{_count(tasks)}; {chain}", _source(process))
+    detail = _tell_idle(finding.detail, loop, thread) if loop.tid == thread.tid else finding.detail
+    return finding._replace(detail=f"{chain}; {detail}", grounds=(*finding.grounds, ground))
 
 
 def find_blocking(process: LivingProcess, thread: LivingThread) -> AsyncTask | str | None:
@@ -233,14 +247,13 @@ def _tell_blocking(process: LivingProcess, finding: Finding, found: AsyncTask | 
     return finding._replace(detail=f"{finding.detail}; {said}", grounds=(*finding.grounds, ground))
 
 
-def _tell_idle(detail: str, loop: EventLoop, thread: LivingThread, tasks: tuple[AsyncTask, ...]) -> str:
+def _tell_idle(detail: str, loop: EventLoop, thread: LivingThread) -> str:
     """The socket by which a loop wakes itself is noise."""
     if loop.watched is None or len(loop.watched) != 1 or not _is_in_select(thread):
         return detail
     frame = innermost_user_frame(python_frames(thread))
     for_what = "its timers" if loop.timed else "a thread or a signal to wake it"
-    place = f"in {frame.place}, " if frame else ""
-    return f"{place}the event loop waits for {for_what}: {tell_chain(main_task(tasks), tasks)}"
+    return f"the event loop waits for {for_what}{f', in {frame.place}' if frame else ''}"
 
 
 def _tasks(process: LivingProcess) -> tuple[AsyncTask, ...]:

@@ -7,6 +7,7 @@ Pure; what a standstill means is decided in `alive`.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from harness.diagnose.asyncio_tasks import credit_beside_tasks
 from harness.diagnose.children import awaits_end, awaits_task, link_of, list_workers, tell_awaited
 from harness.diagnose.scene import Key, Scene, Step, moves
 from harness.diagnose.stuck import find_in_collective, split_ranks
+from harness.diagnose.verdict import Frame
 from harness.diagnose.wait_advice import is_sleeping, sleeps_again
 from harness.diagnose.waiting import (
     find_holders,
@@ -74,9 +76,19 @@ def open_scene(look: Look, pid: int | None = None) -> Scene:
 
 def _list_standing(scene: Scene, credited: list[_Credit]) -> set[tuple[Key, Key]]:
     """Of several that somebody can wait for those that neither move nor write, nor anybody that they wait for."""
-    moving = {choice for credit in credited for step in credit.of for choice in step.choices}
-    awake = {choice for step in scene.line if not _stands(scene, step) for choice in step.choices}
-    return {choice for step in scene.line for choice in step.choices} - moving - awake
+    acting = {step.key for credit in credited for step in credit.of}
+    acting |= {step.key for step in scene.line if not _stands(scene, step)}
+    choices = {choice for step in scene.line for choice in step.choices}
+    return {choice for choice in choices if acting.isdisjoint(_list_reached(scene, choice[1]))}
+
+
+def _list_reached(scene: Scene, key: Key) -> list[Key]:
+    """That step of the line, and those that it waits for."""
+    after = {step.key: step.after for step in scene.line}
+    found = [key]
+    for one in found:
+        found += [other for other in after.get(one, ()) if other not in found]
+    return found
 
 
 def _stands(scene: Scene, step: Step) -> bool:
@@ -104,7 +116,7 @@ def follow_line(scene: Scene) -> tuple[Step, ...]:
             continue
         after = list(_list_awaited(scene, step)) if step.thread else []
         launches = any(other.process is not step.process and other.launches for other in after)
-        line.append(step._replace(launches=launches))
+        line.append(step._replace(launches=launches, after=tuple(other.key for other in after)))
         waiting += [_continue(step, other) for other in after]
     return tuple(line)
 
@@ -194,13 +206,19 @@ def _joined(process: LivingProcess, thread: LivingThread, others: list[LivingThr
 
 
 def _list_pool(thread: LivingThread, others: list[LivingThread]) -> list[LivingThread]:
-    """The threads at work in pools of the kind that it waits for."""
-    files = [frame.file for frame in python_frames(thread)]
+    """The threads at work in pools of the kind that it waits for, also in a task of its own pool."""
+    tasks = itertools.takewhile(lambda frame: not _begins_task(frame), python_frames(thread))
+    files = [frame.file for frame in tasks]
     if any(_FUTURES.search(file) for file in files):
         return [other for other in others if _runs(other, _FUTURE_WORKER, "run")]
     if any(_POOL.search(file) for file in files):
         return [other for other in others if _runs(other, _POOL, "worker") and not awaits_task(other)]
     return []
+
+
+def _begins_task(frame: Frame) -> bool:
+    files = {"run": _FUTURE_WORKER, "_worker": _FUTURE_WORKER, "worker": _POOL}
+    return frame.function in files and files[frame.function].search(frame.file) is not None
 
 
 def _runs(thread: LivingThread, file: re.Pattern[str], function: str) -> bool:
@@ -233,13 +251,13 @@ def _ask_who(scene: Scene, process: LivingProcess, counter: Counter, steps: list
         return True
     on_line = [step.thread for step in steps if step.thread]
     if own:
-        return _credit_thread(scene, process, next(thread for thread in on_line if thread.tid == counter.tid))
+        return _credit_thread(process, next(thread for thread in on_line if thread.tid == counter.tid))
     return _credit_unknown(scene, process, counter, on_line)
 
 
-def _credit_thread(scene: Scene, process: LivingProcess, thread: LivingThread) -> bool | None:
+def _credit_thread(process: LivingProcess, thread: LivingThread) -> bool | None:
     """What a thread does for others than whoever waits for it: the handlers of signals, and the tasks of a loop."""
-    verdicts = (_credit_beside_handlers(process, thread), credit_beside_tasks(scene, process, thread))
+    verdicts = (_credit_beside_handlers(process, thread), credit_beside_tasks(process, thread))
     return None if None in verdicts else all(verdicts)
 
 
@@ -286,7 +304,7 @@ def _credit_unknown(scene: Scene, process: LivingProcess, counter: Counter, on_l
     others = (one for one in process.threads if python_frames(one) and one not in on_line)
     if by_ended or process.fleeting_threads or any(_may_act(scene, one) for one in others):
         return False if any(map(_goes_on, on_line)) else None
-    credits = [_credit_thread(scene, process, thread) for thread in on_line]
+    credits = [_credit_thread(process, thread) for thread in on_line]
     return None if all(credit is None for credit in credits) else all(credits)
 
 
@@ -327,7 +345,7 @@ def _moves_aside(scene: Scene, process: LivingProcess, counter: Counter) -> bool
     """A thread of the line did, and not for it."""
     own = (step.thread for step in scene.line if step.thread and step.key[1] == counter.tid and not step.launches)
     unlike = counter.kind == "ended" or counter.name.startswith(_READ)
-    return not unlike and any(_credit_thread(scene, process, thread) is None for thread in own)
+    return not unlike and any(_credit_thread(process, thread) is None for thread in own)
 
 
 def _name_mover(scene: Scene, process: LivingProcess, counter: Counter) -> str:

@@ -41,7 +41,8 @@ class Step(NamedTuple):
 
     `proven`: that one waits for this one is shown; false: it is one of those that it can wait for; null: that it waits
     for it at all is not shown. `choices`: where on the way here one of several was taken, each as (who waits, the one).
-    `launches`: it waits for the end of the processes that come after it, and does nothing else.
+    `launches`: it waits for the end of the processes that come after it, and does nothing else. `after`: for whom it
+    waits.
     """
 
     process: LivingProcess
@@ -50,6 +51,7 @@ class Step(NamedTuple):
     proven: bool | None = True
     launches: bool = False
     choices: tuple[tuple[Key, Key], ...] = ()
+    after: tuple[Key, ...] = ()
 
     @property
     def key(self) -> Key:

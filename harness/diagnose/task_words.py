@@ -69,16 +69,18 @@ def sleeps(task: AsyncTask) -> bool:
     return named or task.ends_in_s is not None
 
 
-def awaits_object(task: AsyncTask) -> bool:
-    """In a method of one of asyncio's own objects that other tasks fill, set or let go of."""
-    return task.through in _QUEUES or any(task.through == name for name, _ in _THROUGH)
-
-
 def main_task(tasks: Sequence[AsyncTask]) -> AsyncTask:
-    """The one that asyncio.run() began with; where none is known, nobody awaits it, and it is the first by name."""
+    """The one that asyncio.run() began with. Where none is known, nobody awaits it, it cannot end by itself, and it is
+    the first by name."""
     woken = list_woken(tasks)
     roots = [task for task in tasks if task.address not in woken] or list(tasks)
-    return min(roots, key=lambda task: (not task.main, task.name != "Task-1", len(task.name), task.name))
+    return min(
+        roots, key=lambda task: (not task.main, _ends_itself(task), task.name != "Task-1", len(task.name), task.name)
+    )
+
+
+def _ends_itself(task: AsyncTask) -> bool:
+    return sleeps(task) or task.state != "waiting"
 
 
 def list_awaited(first: AsyncTask, tasks: Mapping[str, AsyncTask]) -> list[AsyncTask]:

@@ -21,7 +21,9 @@ class AsyncTask(Struct, frozen=True):
     `awaits`: the type of the future it waits for; `through`: whose method it waits in (Event, Queue, TaskGroup), by the
     type of `self`. `tasks`: the addresses of the tasks that will wake it, `direct`: it awaits that task itself.
     `ends_in_s`: when a sleep ends. `count`: so many tasks stand alike, and this is one of them.
-    `main`: run_until_complete() waits for it, as asyncio.run() does.
+    `main`: run_until_complete() waits for it, as asyncio.run() does. `limited`: it is inside an asyncio.timeout().
+    `moved`: it stood elsewhere at an earlier moment of the look, or had other variables, or was not there. Null: tasks
+    were read once only.
     """
 
     name: str
@@ -35,6 +37,8 @@ class AsyncTask(Struct, frozen=True):
     ends_in_s: float | None = None
     count: int = 1
     main: bool = False
+    limited: bool = False
+    moved: bool | None = None
 
 
 class EventLoop(Struct, frozen=True):

@@ -1489,6 +1489,17 @@ def test_who_waits_for_any_child_may_wait_for_the_one_that_stands() -> None:
     assert kind(judge(process(thread(100, wait=named), **SHELL), stuck, beats)) == ("progressing", "established")
 
 
+def test_who_waits_for_one_that_moves_does_not_stand() -> None:
+    """Of two children that any may be waited for, the one waits for the end of the other."""
+    wrote = counter("io", "bytes written", 0, 60, 120)
+    shell = below(101, wait=Wait("wait4", target="child 103", peer_pids=(103,)), children=(103,), **SHELL)
+    beats = below(102, wait=NANOSLEEP, counters=(wrote,), **SHELL)
+    grandchild = replace(below(103, line("train", 4), wait=NANOSLEEP, counters=(wrote,)), ppid=101)
+    main = process(thread(100, wait=ANY_CHILD), **SHELL)
+    assert judge(main, shell, beats, grandchild).verdict.kind == "progressing"
+    assert judge(main, shell, beats, replace(grandchild, counters=())).verdict.kind == "waiting"
+
+
 def test_of_a_pipe_the_one_that_writes_is_waited_for_and_not_the_one_that_passes_it_on() -> None:
     wrote, beat = counter("io", "bytes written", 0, 60, 120), counter("io", "bytes written", 0, 60, 120, tid=111)
     shell = process(thread(100, wait=ANY_CHILD), **SHELL)

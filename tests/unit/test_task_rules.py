@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from harness.diagnose.living import judge_living
 from harness.diagnose.task_words import draw_tasks, tell_chain
@@ -223,36 +224,77 @@ SERVES = EventLoop(100, (4, 7), True)
 IN_EVENT = task("fetch", main=True, through="Event")
 IN_TIMEOUT = task("fetch", python("wait_for", f"{STDLIB}/asyncio/tasks.py", 452), line("fetch", 7), main=True)
 BOTH = task("Task-1", main=True, awaits="_GatheringFuture", tasks=("0xload", "0xbeat"))
-STANDS, MOVES = (thread(101, line("load", 4), moved=moved) for moved in (False, True))
+ASLEEP = python("sleep", f"{STDLIB}/asyncio/tasks.py", 649)
+MOVING = replace(BEAT, moved=True)
+ON, HELD = {"main": True, "moved": True}, {"main": True, "moved": False}
+RUNS = task("fetch", line("handle", 20), main=True, state="running", awaits=None)
+BEATS = task("beat", line("handle", 20), state="running", awaits=None)
 
 
 @pytest.mark.parametrize(
-    ("seen", "others", "expected"),
+    ("seen", "expected"),
     [
-        (tasks(FETCH, BEAT, loop=TIMED), (), "waiting"),
-        (tasks(FETCH, BEAT, loop=TIMED), (STANDS,), "waiting"),
-        (tasks(BOTH, LOAD, BEAT, loop=TIMED), (), "waiting"),
-        (tasks(FETCH, BEAT, loop=TIMED), (MOVES,), "supported"),
-        (tasks(FETCH, BEAT, loop=SERVES), (), "supported"),
-        (tasks(IN_EVENT, BEAT, loop=TIMED), (), "supported"),
-        (tasks(IN_TIMEOUT, BEAT, loop=TIMED), (), "supported"),
-        (tasks(FETCH, loop=TIMED), (), "supported"),
-        (tasks(task("fetch", main=True, ends_in_s=0.1), BEAT, loop=TIMED), (), "supported"),
-        (tasks(task("fetch", main=True, ends_in_s=0.1), loop=TIMED), (), "established"),
+        (tasks(FETCH, BEAT, loop=TIMED), "waiting"),
+        (tasks(BOTH, LOAD, BEAT, loop=TIMED), "waiting"),
+        (tasks(FETCH, BEAT, loop=SERVES), "waiting"),
+        (tasks(IN_EVENT, BEAT, loop=TIMED), "waiting"),
+        (tasks(replace(IN_EVENT, moved=False), BEAT, loop=TIMED), "waiting"),
+        (tasks(IN_TIMEOUT, BEAT, loop=TIMED), "waiting"),
+        (tasks(FETCH, loop=TIMED), "waiting"),
+        (tasks(task("fetch", main=True, ends_in_s=0.1), BEAT, loop=TIMED), "waiting"),
+        (tasks(task("fetch", main=True, ends_in_s=0.1), loop=TIMED), "established"),
+        (tasks(task("fetch", ASLEEP, **ON), BEAT, loop=TIMED), "waiting"),
+        (tasks(replace(IN_TIMEOUT, moved=True), BEAT, loop=TIMED), "waiting"),
+        (tasks(task("fetch", limited=True, **ON), BEAT, loop=TIMED), "waiting"),
+        (tasks(task("fetch", **ON), BEAT, loop=TIMED), "supported"),
+        (tasks(task("fetch", through="Queue", **ON), BEAT, loop=SERVES), "supported"),
+        (tasks(replace(BOTH, tasks=("0xload",)), replace(LOAD, moved=True), BEAT, loop=TIMED), "supported"),
+        (tasks(replace(BOTH, moved=True), replace(LOAD, moved=False), BEAT, loop=TIMED), "waiting"),
+        (tasks(replace(BOTH, moved=True), replace(LOAD, moved=True), replace(BEAT, moved=True), loop=TIMED), "waiting"),
+        (tasks(task("fetch", ASLEEP, **ON), replace(BEAT, moved=False), loop=TIMED), "supported"),
+        (tasks(task("fetch", ASLEEP, **HELD), replace(BEAT, moved=True), loop=TIMED), "waiting"),
+        (tasks(task("fetch", ASLEEP, **ON), task("idle", moved=False), loop=TIMED), "waiting"),
         (
-            tasks(task("fetch", python("sleep", f"{STDLIB}/asyncio/tasks.py", 649), main=True), BEAT, loop=TIMED),
-            (),
+            tasks(replace(BOTH, moved=False), replace(LOAD, moved=False), replace(BEAT, moved=True), loop=TIMED),
+            "waiting",
+        ),
+        (
+            tasks(replace(BOTH, moved=False), task("load", ends_in_s=9.0, moved=False), MOVING, loop=TIMED),
             "supported",
         ),
-        (tasks(FETCH, loop=LOOP), (MOVES,), "established"),
-        (tasks(LOAD, BEAT, loop=TIMED), (), "established"),
+        (tasks(FETCH, loop=LOOP), "established"),
+        (tasks(LOAD, BEAT, loop=TIMED), "waiting"),
+        (tasks(task("load", moved=True), BEAT, loop=TIMED), "waiting"),
+        (tasks(LOAD, loop=LOOP), "established"),
+        (tasks(loop=TIMED), "waiting"),
+        (None, "waiting"),
     ],
 )
-def test_what_a_loop_moves_is_its_main_tasks_where_no_other_could_have(
-    seen: Tasks, others: tuple[LivingThread, ...], expected: str
+def test_what_a_loop_moves_is_its_main_tasks_where_no_other_could_have_or_that_goes_on(
+    seen: Tasks | None, expected: str
 ) -> None:
-    """The last one runs for ever, and has no main task."""
-    found = judge(job(idle(), *others, tasks=seen, counters=(WROTE,)))
+    """Who runs for ever has no main task. A heartbeat that is awaited, too, does not stand for the others."""
+    found = judge(job(idle(), tasks=seen, counters=(WROTE,)))
     assert kind(found) == (("waiting", "supported") if expected == "waiting" else ("progressing", expected))
     if expected == "waiting":
-        assert "bytes written +120" in words(found) and "awaits" in words(found)
+        assert "bytes written +120" in words(found)
+        assert seen is None or not seen.tasks or "awaits" in words(found) or "sleeps" in words(found)
+
+
+@pytest.mark.parametrize(("running", "expected"), [(RUNS, "progressing"), (BEATS, "waiting")])
+def test_what_is_written_in_a_call_that_blocks_the_loop_is_the_task_s_that_blocks_it(
+    running: AsyncTask, expected: str
+) -> None:
+    main = thread(100, native("clock_nanosleep", LIBC), *BLOCKING, wait=Wait("clock_nanosleep"))
+    other = LOAD if running.main else FETCH
+    found = judge(job(main, tasks=tasks(running, other, loop=EventLoop(100)), counters=(WROTE,)))
+    assert found.verdict.kind == expected
+
+
+def test_the_headline_begins_with_the_line_that_is_awaited() -> None:
+    """Where no task is the main one, with one that cannot end by itself."""
+    for seen in (tasks(IN_EVENT, BEAT, loop=SERVES), tasks(IN_EVENT, BEAT, loop=TIMED)):
+        headline = judge(job(idle(), tasks=seen)).verdict.headline
+        assert headline.startswith("Waiting: task `fetch` in do_fetch (train.py:7) awaits an Event; ")
+    for_ever = judge(job(idle(), tasks=tasks(task("a", ends_in_s=0.1), task("train"), loop=TIMED)))
+    assert "Waiting: task `train` in do_train (train.py:7) awaits a future; " in for_ever.verdict.headline

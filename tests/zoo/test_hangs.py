@@ -32,8 +32,10 @@ EVERYWHERE = {
     "queue_put_full",
     "event_nobody_sets",
     "gil_against_mutex",
+    "asyncio_beat_beside",
+    "busy_iterator",
 }
-WITH_NEWER = {"lock_order_two", "lock_order_three", "busy_many_lines", "asyncio_never_done"}
+WITH_NEWER = {"lock_order_two", "lock_order_three", "busy_many_lines", "asyncio_never_done", "asyncio_beat_beside"}
 # Up to 3.13 only py-spy tells what Python calls a thread, and it cannot read a free-threaded build.
 UNNAMED = {("lock_order_two", "3.13t")}
 

@@ -32,7 +32,7 @@ _COROUTINES = (b"coroutine", b"generator", b"async_generator")
 _WRAPPERS = (b"coroutine_wrapper", b"async_generator_asend", b"async_generator_athrow", b"anext_awaitable")
 FUTURE_ITERATOR = b"_asyncio.FutureIter"
 _TAG_BITS = 3  # of a reference on a frame, from 3.14 on
-_MOST_FRAMES = 64
+_MOST_FRAMES, _MOST_WORDS = 64, 64
 _PAGE_BYTES, _MOST_PAGES = 4096, 1 << 14
 _LONGEST_TEXT, _LONGEST_TABLE, _LARGEST_FILE = 4096, 1 << 20, 64 << 20
 # Of the frame in a coroutine: where it begins; from there its code, its instruction, its stack's height, its variables.
@@ -61,22 +61,30 @@ class Torn(Exception):
 
 
 class Frame(NamedTuple):
-    """`state`: new, suspended, running, done. `awaited`, `first`: what lies on its stack, its first variable; or 0."""
+    """`state`: new, suspended, running, done. `awaited`, `first`: what lies on its stack, its first variable; or 0.
+
+    `words`: its first variables, and what lies on its stack.
+    """
 
     state: str
     code: int = 0
     offset: int = 0
     awaited: int = 0
     first: int = 0
+    words: tuple[int, ...] = ()
 
 
 class Chain(NamedTuple):
-    """From the outermost to the innermost. `awaited`: what the innermost awaits; `first`: its first variable."""
+    """From the outermost to the innermost. `awaited`: what the innermost awaits; `first`: its first variable.
+
+    `words`: variables and stacks of all of them. Of a coroutine that stays suspended they stay what they are.
+    """
 
     state: str
     frames: tuple[CrashFrame, ...] = ()
     awaited: int = 0
     first: int = 0
+    words: tuple[int, ...] = ()
 
 
 class Coroutines:
@@ -191,6 +199,7 @@ class Coroutines:
     def follow(self, coroutine: int) -> Chain:
         """From the coroutine of a task to what the innermost one awaits."""
         frames: list[CrashFrame] = []
+        words: list[int] = []
         state, first = "", 0
         for _ in range(_MOST_FRAMES):
             kind = self.kind(coroutine)
@@ -204,10 +213,11 @@ class Coroutines:
             if frame.state == "done":
                 break
             frames.append(self._describe(frame))
+            words += (frame.offset, *frame.words)
             coroutine, first = frame.awaited, frame.first
         else:
             raise Torn
-        return Chain(state or "suspended", tuple(frames), coroutine, first)
+        return Chain(state or "suspended", tuple(frames), coroutine, first, tuple(words))
 
     def _read_frame(self, coroutine: int) -> Frame:
         return self._read_apart(coroutine) if self.minor < 11 else self._read_inside(coroutine)
@@ -230,7 +240,12 @@ class Coroutines:
             top, offset = values + 8 * depth, 2 * index
             state = _STATES[10].get(struct.unpack_from("<b", data, 108)[0], "done")
         awaited = self.word(top - 8) if state == "suspended" and top > values else 0
-        return Frame(state, code, max(offset, 0), awaited, first)
+        words = self._read_words(at + (360 if self.minor == 9 else 352), top) if state == "suspended" else ()
+        return Frame(state, code, max(offset, 0), awaited, first, words)
+
+    def _read_words(self, start: int, top: int) -> tuple[int, ...]:
+        count = min((top - start) // 8, _MOST_WORDS)
+        return tuple(word & ~_TAG_BITS for word in self.words(start, count)) if count > 0 else ()
 
     def _read_inside(self, coroutine: int) -> Frame:
         start, code_at, instruction_at, top_at, variables_at = _INSIDE[self.minor]
@@ -252,7 +267,8 @@ class Coroutines:
         slot = top - (8 if self.minor < 15 else 16)
         awaited = self.word(slot) & ~_TAG_BITS if state == "suspended" and slot >= bottom else 0
         offset = instruction - code - self.size_of(self.type_of(code))  # the instructions begin behind the fields
-        return Frame(state, code, max(offset, 0), awaited, first & ~_TAG_BITS)
+        words = self._read_words(variables, top) if state == "suspended" else ()
+        return Frame(state, code, max(offset, 0), awaited, first & ~_TAG_BITS, words)
 
     def _describe(self, frame: Frame) -> CrashFrame:
         known = (frame.code, frame.offset)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -33,6 +34,7 @@ from harness.capture.alive.living import (
 from harness.capture.alive.loops import mark_consuming
 from harness.capture.alive.spying import ENOUGH, Spy
 from harness.capture.alive.standing import Standing
+from harness.capture.alive.task_wakers import Trace
 from harness.capture.alive.tasks import LOOP_FILE, Reading, read_tasks
 from harness.capture.alive.unchanged import find_unchanged
 from harness.capture.alive.unflushed import Buffers
@@ -54,6 +56,7 @@ MANY_THREADS = 128  # to stop them all takes a tenth of a second, and to unwind 
 _NEVER_TTY = ("file", "pipe", "socket", "other")
 _YOUNG_S = 1.0
 _TASKS_S = 6.0
+_TASKS_AHEAD_S = (1.0, 0.3)
 
 
 class Followed:
@@ -77,6 +80,7 @@ class Followed:
         self._gaps: dict[str, Gap] = {}
         self._census: Census | None = None
         self._tasks: Tasks | None = None
+        self._tasks_before: Mapping[int, Trace] | None = None
         self._children: tuple[int, ...] = ()
         self._pidfd = open_pidfd(pid)
         self.ended = self._tell_zombie() if is_target and self.first.state in "ZX" else None
@@ -171,12 +175,20 @@ class Followed:
         if self.has_python and not self.is_fine:
             self.standing.look_at_locks()
 
+    def look_ahead_at_tasks(self) -> None:
+        """How they stand, to see at the end whether they have moved. Briefly, and once."""
+        tids = self.standing.list_running(LOOP_FILE) if self.has_python and self._tasks_before is None else []
+        if tids:
+            read = partial(read_tasks, self.pid, self.identity.version, tids, search_s=_TASKS_AHEAD_S)
+            self._tasks_before = read_in_time(read, Reading(None, None), _TASKS_S).standing or {}
+
     def look_at_tasks(self) -> None:
         """Of asyncio, where a thread runs a loop: memory is searched for them."""
         tids = self.standing.list_running(LOOP_FILE) if self.has_python else []
         if tids:
             unread = Reading(None, Gap("asyncio tasks", "they could not be read in time"))
-            self._tasks, gap = read_in_time(lambda: read_tasks(self.pid, self.identity.version, tids), unread, _TASKS_S)
+            read = partial(read_tasks, self.pid, self.identity.version, tids, before=self._tasks_before)
+            self._tasks, gap, _ = read_in_time(read, unread, _TASKS_S)
             self._gaps |= {"tasks": gap} if gap else {}
 
     def start_buffers(self, *, always: bool = False) -> None:

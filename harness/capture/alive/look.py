@@ -138,10 +138,11 @@ class _Looking:
         return min(self.for_s / 2, _WAITS_S + sum([*again, *spies]) / _AT_A_TIME)
 
     def _look_ahead(self, until_s: float) -> None:
-        """For locks memory is searched, which takes long: where there is time, not only at the end."""
+        """For locks and tasks memory is searched, which takes long: where there is time, not only at the end."""
         for one in self._there():
             if not one.has_waits and min(self._next_s(), until_s) > self.now_s():
                 one.look_at_waits()
+                one.look_ahead_at_tasks()
 
     def _look_at_images(self) -> None:
         for one in self._there():

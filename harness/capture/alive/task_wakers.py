@@ -11,7 +11,7 @@ import contextlib
 import re
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -25,6 +25,8 @@ _LIBRARY = re.compile(r"/asyncio/\w+\.py$")
 _MOST_SHOWN = 400
 _MOST_CALLBACKS, _MOST_REFERRED = 8, 64
 _FUTURES = (b"_asyncio.Future", b"_GatheringFuture")
+_LIMITS = (b"Timeout", b"CancelScope")
+Trace = tuple[object, ...]
 
 
 class Task(NamedTuple):
@@ -41,12 +43,14 @@ class Wakers(NamedTuple):
     """`tasks`: by the address of what they refer to. `kinds`: the types of futures, and of whose method is waited in.
 
     `timers`: when a future will be set, by the loop's clock. `main`: the tasks that a loop runs until they are done.
+    `limited`: those inside an asyncio.timeout().
     """
 
     tasks: dict[int, list[int]]
     kinds: dict[int, str]
     timers: dict[int, float]
     main: frozenset[int]
+    limited: frozenset[int]
 
 
 def find_wakers(objects: Coroutines, tasks: dict[int, Task]) -> Wakers:
@@ -62,7 +66,16 @@ def find_wakers(objects: Coroutines, tasks: dict[int, Task]) -> Wakers:
     kinds = {address: objects.kind(address).decode(errors="replace").rpartition(".")[2] for address in named}
     sleeps = {task.waiter for task in tasks.values() if _sleeps(task.chain)}
     main = frozenset(one.address for one in tasks.values() if any(_ends_loop(objects, to) for to in one.callbacks))
-    return Wakers(wakes, kinds, _find_timers(objects, sleeps) if sleeps else {}, main)
+    limited = frozenset(one.address for one in tasks.values() if any(_limits(objects, to) for to in one.chain.words))
+    return Wakers(wakes, kinds, _find_timers(objects, sleeps) if sleeps else {}, main, limited)
+
+
+def _limits(objects: Coroutines, word: int) -> bool:
+    """What a `with` has on a coroutine's stack: the limit itself, or a method of it."""
+    kind = objects.kind(word)
+    return kind in _LIMITS or (
+        kind == b"method" and objects.kind(objects.peek_word(word + objects.head + 8)) in _LIMITS
+    )
 
 
 def _ends_loop(objects: Coroutines, callback: int) -> bool:
@@ -137,10 +150,11 @@ def _find_timers(objects: Coroutines, futures: set[int]) -> dict[int, float]:
     return ends
 
 
-def describe(tasks: dict[int, Task], wakers: Wakers) -> list[AsyncTask]:
-    """Each; of very many, one for all that stand alike."""
+def describe(tasks: dict[int, Task], wakers: Wakers, before: Mapping[int, Trace] | None = None) -> list[AsyncTask]:
+    """Each; of very many, one for all that stand alike. `before`: how those stood that were there earlier."""
     if len(tasks) <= _MOST_SHOWN:
-        return [_describe(task, tasks, wakers, {}) for task in tasks.values()]
+        moved = {at: before.get(at) != trace for at, trace in trace_tasks(tasks, wakers).items()} if before else {}
+        return [replace(_describe(one, tasks, wakers, {}), moved=moved.get(one.address)) for one in tasks.values()]
     alike: dict[tuple[object, ...], list[Task]] = {}
     for task in tasks.values():
         kind = wakers.kinds.get(task.waiter)
@@ -148,6 +162,15 @@ def describe(tasks: dict[int, Task], wakers: Wakers) -> list[AsyncTask]:
     first = {task.address: some[0].address for some in alike.values() for task in some}
     shown = [_describe(some[0], tasks, wakers, first) for some in alike.values()]
     return [replace(one, count=len(some)) for one, some in zip(shown, alike.values())][:_MOST_SHOWN]  # noqa: B905
+
+
+def trace_tasks(tasks: dict[int, Task], wakers: Wakers) -> dict[int, Trace]:
+    """Where each stands, with what, for what and until when: the same as long as it does not run. What it makes anew
+    may come to be at the same address, and only the end of a sleep is sure to differ."""
+    return {
+        address: (task.chain.state, task.chain.words, task.waiter, wakers.timers.get(task.waiter))
+        for address, task in tasks.items()
+    }
 
 
 def _describe(task: Task, tasks: dict[int, Task], wakers: Wakers, stands_for: dict[int, int]) -> AsyncTask:
@@ -166,6 +189,7 @@ def _describe(task: Task, tasks: dict[int, Task], wakers: Wakers, stands_for: di
         direct=waiter in tasks,
         ends_in_s=None if end is None else round(max(0.0, end - time.monotonic()), 1),
         main=task.address in wakers.main,
+        limited=task.address in wakers.limited,
     )
 
 

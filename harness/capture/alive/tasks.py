@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ from harness.capture.alive.coroutines import (
 )
 from harness.capture.alive.event_loops import read_loops
 from harness.capture.alive.memory import Memory
-from harness.capture.alive.task_wakers import Task, describe, find_wakers, list_callbacks
+from harness.capture.alive.task_wakers import Task, Trace, describe, find_wakers, list_callbacks, trace_tasks
 from harness.evidence.gap import Gap
 from harness.evidence.tasks import Tasks
 
@@ -39,20 +40,29 @@ _BATCH = 64
 
 
 class Reading(NamedTuple):
-    """A gap beside tasks: there may be others. Without them nothing could be read."""
+    """A gap beside tasks: there may be others. Without them nothing could be read. `standing`: how each stood."""
 
     tasks: Tasks | None
     gap: Gap | None
+    standing: Mapping[int, Trace] | None = None
 
 
-def read_tasks(pid: int, version: str | None, tids: list[int], proc: Path = _PROC) -> Reading:
-    """`version` of CPython, as text; `tids`: which threads run a loop."""
+def read_tasks(
+    pid: int,
+    version: str | None,
+    tids: list[int],
+    proc: Path = _PROC,
+    *,
+    before: Mapping[int, Trace] | None = None,
+    search_s: tuple[float, float] = _SEARCH_S,
+) -> Reading:
+    """`version` of CPython, as text; `tids`: which threads run a loop; `before`: how tasks stood when read earlier."""
     minor = _read_minor(version)
     if minor is None:
         return Reading(None, Gap(_WHAT, f"they cannot be read in CPython {version}"))
-    before = _count_switches(pid, tids, proc)
+    switches = _count_switches(pid, tids, proc)
     try:
-        memory = Memory(pid, proc, search_s=_SEARCH_S)
+        memory = Memory(pid, proc, search_s=search_s)
     except OSError as error:
         return Reading(None, Gap(_WHAT, f"its memory could not be read: {error.strerror}"))
     try:
@@ -63,9 +73,9 @@ def read_tasks(pid: int, version: str | None, tids: list[int], proc: Path = _PRO
     finally:
         memory.close()
     loops = tuple(read_loops(pid, tids, proc))
-    stood = before is not None and before == _count_switches(pid, tids, proc)
-    seen = Tasks(tuple(describe(tasks, wakers)), loops, whole and stood)
-    return Reading(seen, search.tell_gap())
+    stood = switches is not None and switches == _count_switches(pid, tids, proc)
+    seen = Tasks(tuple(describe(tasks, wakers, before)), loops, whole and stood)
+    return Reading(seen, search.tell_gap(), trace_tasks(tasks, wakers))
 
 
 def _read_minor(version: str | None) -> int | None:
