@@ -52,6 +52,14 @@ class Rows:
         self.held = list(read())
     def __len__(self):
         return 3
+class Trainer:
+    def __init__(self, model, loader, kept=None):
+        self.model, self.size = model, 3
+        self.loader = loader
+        self.kept = kept
+def main():
+    rows = [1, 2]
+    Trainer(None, loader, kept=rows)
 """
 
 
@@ -75,6 +83,8 @@ class Rows:
         "for number in chosen():",
         "for number in Rows():",
         "for number in self.held:",
+        "for number, batch in enumerate(self.loader):",
+        "for number, batch in enumerate(self.kept):",
         "for number in open('x'):",
         "async for number in rows:",
     ],
@@ -110,6 +120,8 @@ def test_a_for_over_something_finite(tmp_path: Path, loop: str) -> None:
         "for number in poll():",
         "for number in rows.poll():",
         "for number in self.stream:",
+        "for number in self.source:",
+        "for number in self.given:",
         "for number in Stream():",
         "for number in enumerate(Stream()):",
         "for number in both:",
@@ -140,11 +152,16 @@ def ended():
     return endless()
 both = [1]
 both = endless()
+given = [1]
+Stream(endless(), read())
 class Stream:
     def __iter__(self):
         return self
     def __next__(self):
         return 1
+    def __init__(self, source, given):
+        self.source = source
+        self.given = given
     def open(self):
         self.stream = []
         self.stream = endless()

@@ -60,7 +60,8 @@ class Finiteness:
         if isinstance(iterable, ast.Attribute):
             if ast.unparse(iterable) == "sys.stdin":
                 return True
-            return self._judge_values(self._tree, list(_list_stored(self._tree, iterable.attr)))
+            stored = list(_list_stored(self._tree, iterable.attr))
+            return bool(stored) and all(self._judge_stored(*one) for one in stored)
         if isinstance(iterable, ast.Subscript):
             return isinstance(iterable.slice, ast.Slice) and self.is_shown(iterable.value)
         if isinstance(iterable, ast.IfExp):
@@ -123,13 +124,32 @@ class Finiteness:
         stored = {name for node in walk(defined) for name in _list_names(node)}
         return {name: self.is_shown(value) for name, value in given.items() if name not in stored}
 
+    def _judge_stored(self, owner: ast.AST, scope: ast.AST, value: ast.expr | None) -> bool:
+        """What a class keeps: of what its constructor was given, by all calls of it in the file."""
+        if value is None:
+            return False
+        if not isinstance(value, ast.Name) or value.id not in _list_parameters(scope):
+            return self._look_from(scope).is_shown(value)
+        if not isinstance(owner, ast.ClassDef) or getattr(scope, "name", "") != "__init__":
+            return False
+        names = [one.arg for one in scope.args.args[1:]]  # type: ignore[attr-defined]
+        given = [
+            (around, dict(zip(names, call.args)) | {word.arg or "": word.value for word in call.keywords})  # noqa: B905
+            for around, call in _list_calls(self._tree, owner.name)
+        ]
+        return bool(given) and all(
+            value.id in args and self._look_from(around).is_shown(args[value.id]) for around, args in given
+        )
+
+    def _look_from(self, scope: ast.AST) -> Finiteness:
+        other = Finiteness(self._tree, scope)
+        other._depth = self._depth
+        return other
+
     def _judge_values(self, scope: ast.AST, values: Sequence[ast.expr | None]) -> bool:
         """All that is ever assigned to it."""
-        if scope is not self._scope and values:
-            outside = Finiteness(self._tree, scope)
-            outside._depth = self._depth
-            return all(value is not None and outside.is_shown(value) for value in values)
-        return bool(values) and all(value is not None and self.is_shown(value) for value in values)
+        within = self if scope is self._scope else self._look_from(scope)
+        return bool(values) and all(value is not None and within.is_shown(value) for value in values)
 
     def _find_values(self, name: str) -> tuple[ast.AST, list[ast.expr | None]]:
         """In the innermost scope that binds it; null for what is bound otherwise."""
@@ -170,12 +190,30 @@ def _list_names(node: ast.AST) -> set[str]:
     return {one.id for one in found if isinstance(one.ctx, ast.Store)}
 
 
-def _list_stored(tree: ast.Module, attribute: str) -> Iterator[ast.expr | None]:
-    """All that any code of the file assigns to an attribute of this name."""
-    for node in ast.walk(tree):
-        targets = [*getattr(node, "targets", ()), *([node.target] if isinstance(node, ast.AnnAssign) else [])]
-        if any(isinstance(target, ast.Attribute) and target.attr == attribute for target in targets):
-            yield getattr(node, "value", None)
+def _list_stored(tree: ast.Module, attribute: str) -> Iterator[tuple[ast.AST, ast.AST, ast.expr | None]]:
+    """All that any code of the file assigns to an attribute of this name: in which class, in which function."""
+    for owner, scope in _list_scopes(tree):
+        for node in walk(scope):
+            targets = [*getattr(node, "targets", ()), *([node.target] if isinstance(node, ast.AnnAssign) else [])]
+            if any(isinstance(target, ast.Attribute) and target.attr == attribute for target in targets):
+                yield owner, scope, getattr(node, "value", None)
+
+
+def _list_calls(tree: ast.Module, name: str) -> Iterator[tuple[ast.AST, ast.Call]]:
+    """Each, and the function that it stands in."""
+    for _, scope in _list_scopes(tree):
+        for node in walk(scope):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == name:
+                yield scope, node
+
+
+def _list_scopes(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.AST]]:
+    """What stands around it, and the scope."""
+    yield tree, tree
+    for owner in ast.walk(tree):
+        for node in ast.iter_child_nodes(owner):
+            if isinstance(node, _FUNCTIONS):
+                yield owner, node
 
 
 def _list_parameters(scope: ast.AST) -> set[str]:
