@@ -62,6 +62,8 @@ def test_who_stands_is_not_woken(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "harness", "attach", *pids, "--for", "2", "--json"]
         look = subprocess.run(command, capture_output=True, timeout=3 * DEADLINE_S, check=False)
         assert len(json.loads(look.stdout)["targets"]) == len(pids), look.stderr
+        command = [sys.executable, "-m", "harness", "openmp", str(pairs["queue_get"][0].pid), "--json"]
+        assert subprocess.run(command, stdout=subprocess.DEVNULL, timeout=DEADLINE_S, check=False).returncode in (0, 11)
         standing = 0
         for name, (seen, alone) in pairs.items():
             seen_before, alone_before = before[name]

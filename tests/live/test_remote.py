@@ -386,6 +386,23 @@ def test_a_job_elsewhere_is_watched_to_its_end(net: Network, gpu07: Host, job: C
     assert net.count_connections() == 1
 
 
+def test_a_look_from_elsewhere_wakes_nobody(net: Network, gpu07: Host, job: Callable[..., int]) -> None:
+    """How often each thread left the CPU, and what it stands in: the same before and after."""
+    waits = "import queue, threading\nthreading.Thread(target=queue.Queue().get).start()\n"
+    pid = job(gpu07, f"{waits}ready()\nos.read(os.pipe()[0], 1)\n")
+
+    def count() -> str:
+        line = f"grep -H ctxt_switches /proc/{pid}/task/*/status; grep -H . /proc/{pid}/task/*/syscall /proc/{pid}/io"
+        return gpu07.inside("sh", "-c", line).stdout
+
+    until(lambda: "running" not in (before := count()) and before == count(), "it stands")
+    before = count()
+    assert before.count("voluntary_ctxt_switches") == 4
+    for command in (("attach", f"{USER}@gpu07:{pid}", "--for", "2"), ("openmp", f"{USER}@gpu07:{pid}")):
+        status, _ = judge(net, *command)
+        assert status in (0, 10, 11) and count() == before, command
+
+
 def test_runtimes_and_facilities_of_another_host(net: Network, gpu07: Host, job: Callable[..., int]) -> None:
     library = next(Path("/usr/lib").glob("**/libgomp.so.1"), None) or next(Path("/usr/lib").glob("**/libomp.so.5"))
     pid = job(gpu07, f"import ctypes; ctypes.CDLL({str(library)!r}); ready(); time.sleep(200)\n")
