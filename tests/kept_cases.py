@@ -13,7 +13,7 @@ from harness.diagnose.group import judge_group
 from harness.diagnose.living import judge_living
 from harness.diagnose.verdict import Document
 from harness.evidence.kept_case import list_kept, load_evidence, load_fact, load_look
-from harness.evidence.undecoded import encode_document
+from harness.evidence.text.undecoded import encode_document
 
 
 def read_document(path: Path) -> Any:

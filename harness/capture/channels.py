@@ -46,8 +46,8 @@ def hold_closed_descriptors() -> frozenset[int]:
 
 def say(sentence: str) -> None:
     """One line of our own between the command's, without what must not be shown."""
-    from harness.evidence.redaction import redact_text
-    from harness.evidence.transcript import clean_for_terminal
+    from harness.evidence.text.redaction import redact_text
+    from harness.evidence.text.transcript import clean_for_terminal
 
     say_own(clean_for_terminal(redact_text(sentence)))
 

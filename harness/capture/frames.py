@@ -16,8 +16,8 @@ from pathlib import Path
 from msgspec import Struct, structs
 
 from harness.capture.evaluating import Evaluators
-from harness.evidence.answers import decode_json, read_number
 from harness.evidence.crash import CrashFrame, CrashThread, Image
+from harness.evidence.text.answers import decode_json, read_number
 
 _C_LIBRARY = re.compile(r"(libc|libpthread|ld-linux|ld-musl|ld)[-.]")
 _DECORATION = re.compile(

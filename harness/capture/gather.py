@@ -25,7 +25,7 @@ from harness.capture.surroundings import ask_interpreter, read_environment, read
 from harness.capture.system import count_oom_kills, read_daemon_lines, read_kernel_lines, read_memory
 from harness.capture.timeline import make_timeline
 from harness.capture.tree import Member, Tree, read_exit
-from harness.evidence import model
+from harness.evidence import run as model
 from harness.evidence.crash import Crash
 from harness.evidence.gap import Gap
 from harness.evidence.memory import Kill, Room

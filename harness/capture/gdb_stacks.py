@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from harness.capture.frames import SIGNAL_FRAME, NativeFrame, Places, place_native
 from harness.capture.stacks import Rung, Said, gdb_command, run_tool
 from harness.capture.trust import find_program
-from harness.evidence.answers import read_number
 from harness.evidence.crash import CrashFrame, CrashThread, ToolRun
+from harness.evidence.text.answers import read_number
 
 NOT_INSTALLED = "gdb is not installed"
 INSTALL = "sudo apt-get install gdb"

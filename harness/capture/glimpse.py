@@ -170,8 +170,8 @@ class Glimpses:
 def _read(running: _Running, wait_status: int) -> Glimpse:
     """ValueError: it failed, or what it printed is not readable."""
     from harness.capture.alive.spying import Thread
-    from harness.evidence.answers import decode_json
     from harness.evidence.glimpse import Glimpse, GlimpseThread
+    from harness.evidence.text.answers import decode_json
 
     wish, (output, words) = running.wish, (_read_back(fd) for fd in (running.output_fd, running.words_fd))
     if wait_status:

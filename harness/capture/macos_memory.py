@@ -15,9 +15,9 @@ from msgspec import Struct, field
 
 from harness.capture.trust import look_for_program
 from harness.errors import Unreadable
-from harness.evidence.answers import decode_json, read_bounded
 from harness.evidence.gap import Gap
-from harness.evidence.model import KernelLine
+from harness.evidence.run import KernelLine
+from harness.evidence.text.answers import decode_json, read_bounded
 
 _PREDICATE = 'subsystem == "com.apple.xnu" AND category == "memorystatus"'
 _BY_HAND = "log show --last 5m --predicate 'category == \"memorystatus\"'"

@@ -13,8 +13,8 @@ from pathlib import Path
 from harness.capture import cgroup
 from harness.capture.cores.finding import is_contained
 from harness.capture.killers import Killers
-from harness.evidence.answers import find_number
 from harness.evidence.facility import Seen
+from harness.evidence.text.answers import find_number
 
 _ROOT = Path("/")
 _GIB = 2**30

@@ -23,7 +23,7 @@ from harness.capture.own_walk import print_walk
 from harness.capture.pystack_engine import print_threads
 from harness.capture.stacks import LADDER, Rung, Said, ask_py_spy, fork_tool, has_pystack, outer_tids
 from harness.errors import Unreadable
-from harness.evidence.answers import decode_json
+from harness.evidence.text.answers import decode_json
 
 Native = Literal["auto", "always", "never"]
 

@@ -16,8 +16,8 @@ from msgspec import Struct
 from harness.capture.openmp.installed import ask_importing
 from harness.capture.payload import payload
 from harness.errors import HarnessError, NotOurs, Unreadable
-from harness.evidence.answers import decode_json
 from harness.evidence.experiment import Arm, Options, Patient
+from harness.evidence.text.answers import decode_json
 
 BASE, CONTROL = "base", "control"
 _ASKS_TORCH = "gru"

@@ -24,10 +24,10 @@ from harness.capture.openmp.sighting import NOTHING_SIGHTED, Sighting
 from harness.capture.openmp.sighting import look_while_held as look_at_openmp
 from harness.capture.refusals import REFUSED
 from harness.capture.stacks import DEEP_LADDER, take_stacks, use_waiting_time
-from harness.evidence.answers import read_number
 from harness.evidence.crash import CrashThread, Image, Mapping, Step, ToolRun
 from harness.evidence.gap import Gap
 from harness.evidence.openmp import Census
+from harness.evidence.text.answers import read_number
 
 _MOST_FILES = 256
 _PROC = Path("/proc")

@@ -29,7 +29,7 @@ from harness.capture.refusals import REFUSED, explain
 from harness.capture.trust import find_tool
 from harness.errors import Unreadable
 from harness.evidence.crash import CrashThread, Image, Step, ToolRun
-from harness.evidence.model import name_signal
+from harness.evidence.run import name_signal
 
 _MOST_WORDS = 2000
 _NO_ANSWER, _DIED = "no answer within", "died of"

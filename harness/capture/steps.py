@@ -10,8 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harness.errors import Unreadable
-from harness.evidence.answers import decode_json
 from harness.evidence.experiment import Told
+from harness.evidence.text.answers import decode_json
 
 VARIABLE = "HARNESS_STEPS"
 

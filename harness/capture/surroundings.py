@@ -18,9 +18,9 @@ from harness.capture.kept_variables import KEPT
 from harness.capture.payload import payload
 from harness.capture.trust import check_interpreter
 from harness.errors import Unreadable
-from harness.evidence.answers import decode_json
 from harness.evidence.gap import Gap
-from harness.evidence.model import Process, Statement
+from harness.evidence.run import Process, Statement
+from harness.evidence.text.answers import decode_json
 
 _PYTHON_NAME = re.compile(r"(python|pypy)[0-9.]*[a-z]*")
 _PROBE_DEADLINE_S = 10

@@ -19,7 +19,7 @@ from harness.capture.killers import is_initial_namespace
 from harness.capture.trust import look_for_program
 from harness.evidence.gap import Gap
 from harness.evidence.memory import Timeline
-from harness.evidence.model import KernelLine, Memory, OomCount
+from harness.evidence.run import KernelLine, Memory, OomCount
 
 _MOST_LINES = 200
 _RECORD = re.compile(r"[0-9]+,[0-9]+,([0-9]{1,18}),[^;\n]*;(.*)")

@@ -304,14 +304,14 @@ def main(words: list[str] | None = None) -> int:
         parser.print_help(sys.stderr)
         return EXIT_USAGE
     if getattr(arguments, "no_redact", False):
-        from harness.evidence.redaction import switch_off
+        from harness.evidence.text.redaction import switch_off
 
         switch_off()
     try:
         return _run_or_do_without(arguments) if arguments.command == "run" else _call(arguments)
     except HarnessError as error:
-        from harness.evidence.redaction import redact_text
-        from harness.evidence.transcript import clean_for_terminal
+        from harness.evidence.text.redaction import redact_text
+        from harness.evidence.text.transcript import clean_for_terminal
 
         told = (f"harness: {error}", f"  next: {error.hint}")
         _tell("\n".join(clean_for_terminal(redact_text(line)) for line in told))

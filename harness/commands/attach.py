@@ -16,7 +16,7 @@ from harness.commands.targets import Asked, read_targets
 from harness.diagnose.alive import exit_code_of
 from harness.diagnose.group import exit_code_of_group, judge_group
 from harness.diagnose.living import judge_living
-from harness.evidence.alive import Look
+from harness.evidence.living.look import Look
 from harness.report.group import render_group, render_group_line
 from harness.report.text import render, render_line
 

@@ -86,7 +86,7 @@ def _report(pid: int, pidfd: int, link: Link, argv: tuple[str, ...], cases: str 
     from harness.capture.gather import gather_caller
     from harness.commands.supervision import judge_case, keep_case
     from harness.evidence.case import create_case
-    from harness.evidence.redaction import redact
+    from harness.evidence.text.redaction import redact
     from harness.report.text import look_of, render
 
     evidence = redact(gather_caller(pid, argv, link, pidfd, started_ns))

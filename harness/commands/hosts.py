@@ -28,9 +28,9 @@ from harness.capture.remote.session import Session
 from harness.capture.remote.table import Listing, list_processes
 from harness.commands.targets import Asked
 from harness.errors import HarnessError
-from harness.evidence.alive import Look
 from harness.evidence.gap import Gap
-from harness.evidence.redaction import redact
+from harness.evidence.living.look import Look
+from harness.evidence.text.redaction import redact
 
 _ANSWER_S = 30.0
 # A look may take so many times as long as was asked for, and a host this long besides: for what is sent there and found

@@ -13,9 +13,9 @@ from harness.capture.channels import say
 from harness.diagnose.group import Group
 from harness.diagnose.verdict import Document
 from harness.errors import HarnessError
-from harness.evidence.alive import Look
 from harness.evidence.case import create_case, mark_case, prune_cases, write_file
-from harness.evidence.undecoded import encode_document, mark_bytes
+from harness.evidence.living.look import Look
+from harness.evidence.text.undecoded import encode_document, mark_bytes
 
 Answer = TypeVar("Answer", Document, Group)
 

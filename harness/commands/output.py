@@ -7,8 +7,8 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from harness.evidence.redaction import redact
-from harness.evidence.undecoded import encode_document
+from harness.evidence.text.redaction import redact
+from harness.evidence.text.undecoded import encode_document
 from harness.report.terminal import look_of
 
 _Document = TypeVar("_Document", bound=msgspec.Struct, contravariant=True)

@@ -15,7 +15,7 @@ from harness.commands.hosts import MOST_BESIDES_S, ask_hosts, list_there, name_p
 from harness.commands.output import print_answer
 from harness.commands.targets import Asked, read_targets
 from harness.errors import EXIT_USAGE
-from harness.evidence.processes import ProcessRow, ProcessTable, choose_next
+from harness.evidence.living.processes import ProcessRow, ProcessTable, choose_next
 from harness.report.ps import render_ps, render_whole
 
 _LOOK_S = 0.3

@@ -130,7 +130,7 @@ def _without_case(document: Document) -> Document:
 
 
 def _report(document: Document, arguments: argparse.Namespace, *, left_a_line_open: bool) -> None:
-    from harness.evidence.undecoded import encode_document
+    from harness.evidence.text.undecoded import encode_document
     from harness.report.text import look_of, render, verdict_line
 
     if arguments.verdict:

@@ -11,8 +11,8 @@ from harness.capture.surroundings import read_environment
 from harness.diagnose.trial import FAULTS, Run
 from harness.errors import HarnessError
 from harness.evidence.experiment import Patient
-from harness.evidence.redaction import redact
-from harness.evidence.undecoded import encode_document
+from harness.evidence.text.redaction import redact
+from harness.evidence.text.undecoded import encode_document
 from harness.report.standalone import pin_requirements, write_standalone
 
 

@@ -13,9 +13,9 @@ from harness.capture.channels import say
 from harness.diagnose.trial import Run
 from harness.errors import BadCase, Unreadable, UsageError
 from harness.evidence import case as cases
-from harness.evidence.answers import read_bounded
 from harness.evidence.experiment import Arm, Plan
-from harness.evidence.undecoded import decode_document, encode_document
+from harness.evidence.text.answers import read_bounded
+from harness.evidence.text.undecoded import decode_document, encode_document
 
 _FILE = "repro.json"
 

@@ -25,11 +25,11 @@ from harness.diagnose.scene import Scene
 from harness.diagnose.stalling import tell_quiet
 from harness.diagnose.verdict import Document, Ground
 from harness.errors import EXIT_COULD_NOT_LOOK, EXIT_FAULT, HarnessError, Unreadable
-from harness.evidence.alive import Look
 from harness.evidence.case import write_file
-from harness.evidence.redaction import redact
-from harness.evidence.transcript import read_transcript
-from harness.evidence.undecoded import encode_document, mark_bytes
+from harness.evidence.living.look import Look
+from harness.evidence.text.redaction import redact
+from harness.evidence.text.transcript import read_transcript
+from harness.evidence.text.undecoded import encode_document, mark_bytes
 from harness.report.text import look_of, render, verdict_line
 
 MOVES, STANDS, UNDECIDED = 0, 10, 11

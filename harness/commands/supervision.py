@@ -28,7 +28,7 @@ from harness.evidence import case as cases
 if TYPE_CHECKING:
     from harness.capture.cores.collecting import Collected
     from harness.diagnose.verdict import Document
-    from harness.evidence.model import Evidence
+    from harness.evidence.run import Evidence
 
 # After a failure, what outlives the command (a resource tracker) gets this long for its last words.
 _LAST_WORDS_S = 0.3
@@ -61,8 +61,8 @@ class Supervised(NamedTuple):
 
         from harness.capture.cores.collecting import add_crashes
         from harness.capture.gather import gather
-        from harness.evidence.kept_output import redact_output
-        from harness.evidence.redaction import redact, redact_argv
+        from harness.evidence.text.kept_output import redact_output
+        from harness.evidence.text.redaction import redact, redact_argv
 
         for argv in (self.job.argv, *(member.argv for member in self.supervisor.tree.members.values())):
             redact_argv(argv)  # what they give away may be in the output
@@ -79,8 +79,8 @@ class Supervised(NamedTuple):
 
         from harness.errors import Unreadable
         from harness.evidence.gap import Gap
-        from harness.evidence.kept_output import read_output
-        from harness.evidence.redaction import is_on
+        from harness.evidence.text.kept_output import read_output
+        from harness.evidence.text.redaction import is_on
 
         names = [channel.name for channel in evidence.channels]
         try:
@@ -224,7 +224,7 @@ def judge_case(evidence: Evidence, case: Path) -> Document:
     from harness.diagnose.stalled_end import add_cause, was_ended_for_stall
     from harness.errors import BadCase
     from harness.evidence.gap import Gap
-    from harness.evidence.undecoded import mark_bytes
+    from harness.evidence.text.undecoded import mark_bytes
 
     document = judge(evidence, mark_bytes(str(case)))
     if not was_ended_for_stall(evidence, document):
@@ -249,7 +249,7 @@ def keep_case(case: Path, evidence: Evidence, document: Document, argv: list[str
     """Writes the case. A full disk costs the case, never the report."""
     import msgspec
 
-    from harness.evidence.undecoded import encode_document
+    from harness.evidence.text.undecoded import encode_document
     from harness.report.text import render
 
     try:

@@ -24,8 +24,8 @@ from harness.diagnose.verdict import Document
 from harness.errors import HarnessError
 from harness.evidence import case as cases
 from harness.evidence.experiment import Told
-from harness.evidence.redaction import redact
-from harness.evidence.undecoded import decode_document, encode_document
+from harness.evidence.text.redaction import redact
+from harness.evidence.text.undecoded import decode_document, encode_document
 
 _TICK_S = 0.05
 _LOOK_S = 5.0

@@ -32,10 +32,10 @@ from harness.diagnose.memory import judge_memory
 from harness.diagnose.stalling import Pace, tell_quiet
 from harness.diagnose.verdict import Document, MemoryUse
 from harness.errors import EXIT_COULD_NOT_LOOK, EXIT_FAULT, EXIT_INCONCLUSIVE, EXIT_INTERRUPTED, HarnessError
-from harness.evidence.alive import Look
-from harness.evidence.model import Ending
-from harness.evidence.redaction import redact, redact_argv
-from harness.evidence.undecoded import encode_document
+from harness.evidence.living.look import Look
+from harness.evidence.run import Ending
+from harness.evidence.text.redaction import redact, redact_argv
+from harness.evidence.text.undecoded import encode_document
 from harness.report.text import look_of
 from harness.report.watch import WatchEvent, render_event, render_sight
 

@@ -22,7 +22,7 @@ from harness.diagnose.waiting import (
     tell_wanted,
 )
 from harness.diagnose.words import name_some
-from harness.evidence.alive import LivingProcess, LivingThread
+from harness.evidence.living.look import LivingProcess, LivingThread
 
 _MOST_TOLD = 6
 SENT_TO_END = frozenset(["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGTSTP", "SIGCONT", "SIGWINCH", "SIGPIPE"])

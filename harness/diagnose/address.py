@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from harness.diagnose.instructions import explain_instruction
 from harness.diagnose.sicodes import REFUSED, SI_KERNEL, UNTOLD, explain_si_code, is_sent, name_si_code
 from harness.evidence.crash import Crash, Mapping
-from harness.evidence.model import name_signal
+from harness.evidence.run import name_signal
 
 __all__ = ["Fault", "KindHint", "describe_fault", "fault_address", "name_si_code"]
 

@@ -13,20 +13,11 @@ from harness.diagnose.asyncio_tasks import add_tasks, find_task_deadlock
 from harness.diagnose.children import find_blocked_child, find_blocked_io
 from harness.diagnose.deadlocks import find_lock_deadlock, find_openmp_deadlock
 from harness.diagnose.forks import find_fork_deadlock
-from harness.diagnose.moving import (
-    find_busy_native,
-    find_busy_python,
-    find_progress,
-    find_swapping,
-    find_waiting,
-)
+from harness.diagnose.moving import find_busy_native, find_busy_python, find_progress, find_swapping, find_waiting
 from harness.diagnose.openmp import LET_ONE_SERVE, NEVER_THE_FLAG, ONE_DISTRIBUTOR, SEPARATE_PROCESSES
 from harness.diagnose.scene import Finding, Scene
 from harness.diagnose.stuck import find_blocked_collective, find_blocked_device, find_stopped
-from harness.diagnose.verdict import (
-    Document,
-    Remedy,
-)
+from harness.diagnose.verdict import Document, Remedy
 from harness.errors import EXIT_FAULT, EXIT_INCONCLUSIVE
 
 _EXIT_CODES = {"progressing": 0, "clean": 0, "waiting": 11, "busy-python": 11, "busy-native": 11}

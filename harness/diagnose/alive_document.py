@@ -18,29 +18,13 @@ from harness.diagnose.moving import choose_counter, name_counter
 from harness.diagnose.plumbing import shorten_function, symbol_of
 from harness.diagnose.scene import Finding, Scene
 from harness.diagnose.signature import sign_stack
-from harness.diagnose.verdict import (
-    Component,
-    Document,
-    Ground,
-    Outcome,
-    ProcessRef,
-    Progress,
-    Remedy,
-    Target,
-    Verdict,
-)
-from harness.diagnose.waiting import (
-    main_thread,
-    name_thread,
-    python_frames,
-    tell_place,
-    user_frame,
-)
+from harness.diagnose.verdict import Component, Document, Ground, Outcome, ProcessRef, Progress, Remedy, Target, Verdict
+from harness.diagnose.waiting import main_thread, name_thread, python_frames, tell_place, user_frame
 from harness.diagnose.words import name_some
-from harness.evidence.alive import Counter, LivingProcess, LivingThread, Look
 from harness.evidence.crash import CrashFrame
 from harness.evidence.gap import Gap
-from harness.evidence.unflushed import Unflushed
+from harness.evidence.living.look import Counter, LivingProcess, LivingThread, Look
+from harness.evidence.living.unflushed import Unflushed
 
 _LONG_LOOK_S = 120
 _UNBUFFERED = Remedy(

@@ -11,18 +11,11 @@ import re
 
 from harness.diagnose.lastwords import innermost_user_frame
 from harness.diagnose.scene import Finding, Scene, stack_of
-from harness.diagnose.task_words import (
-    list_awaited,
-    main_task,
-    sleeps,
-    tell_awaited,
-    tell_chain,
-    tell_task,
-)
+from harness.diagnose.task_words import list_awaited, main_task, sleeps, tell_awaited, tell_chain, tell_task
 from harness.diagnose.verdict import Frame, Ground, Remedy
 from harness.diagnose.waiting import python_frames, sleeps_for_own, tell_place
-from harness.evidence.alive import LivingProcess, LivingThread
-from harness.evidence.tasks import AsyncTask, EventLoop
+from harness.evidence.living.look import LivingProcess, LivingThread
+from harness.evidence.living.tasks import AsyncTask, EventLoop
 
 _LOOP_FILE = re.compile(r"/asyncio/(?:base_events|runners)\.py$")
 _BLOCKED_KINDS = ("waiting", "busy-", "blocked-", "deadlock-", "stopped")

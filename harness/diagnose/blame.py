@@ -29,7 +29,7 @@ from harness.diagnose.recursion import find_recurring
 from harness.diagnose.signature import sign_stack
 from harness.diagnose.verdict import Component, Frame
 from harness.evidence.crash import Crash, CrashFrame, CrashThread, Image
-from harness.evidence.model import name_signal
+from harness.evidence.run import name_signal
 
 _EVALUATION = re.compile(r"_?PyEval_EvalFrame(?:Default|Ex)?|_TAIL_CALL_\w+")
 # Defined by a runtime and by nothing else, in static copies as well.

@@ -23,7 +23,7 @@ from harness.diagnose.waiting import (
     tell_target,
     user_frame,
 )
-from harness.evidence.alive import LivingProcess, LivingThread, Wait
+from harness.evidence.living.look import LivingProcess, LivingThread, Wait
 
 _RESULT_FILES = re.compile(
     r"/multiprocessing/(?:pool|queues|connection|managers)\.py$|/torch/utils/data/dataloader\.py$"

@@ -12,7 +12,7 @@ from harness.diagnose.jit import JIT, list_compilers
 from harness.diagnose.plumbing import is_interpreter, plain_function
 from harness.diagnose.verdict import Ground, Remedy
 from harness.evidence.crash import Crash, CrashFrame
-from harness.evidence.model import name_signal
+from harness.evidence.run import name_signal
 
 _MOST_NAMED = 12
 

@@ -16,7 +16,7 @@ from harness.diagnose.lastwords import Notice, Traceback
 from harness.diagnose.losses import SENTENCES, Lost, Sentence, find_lost, find_said, tell_end, tells_of_lost_child
 from harness.diagnose.passing import Printed, find_passed_on, find_printed_after
 from harness.diagnose.verdict import Frame, Ground
-from harness.evidence.model import Ending, Evidence, Process, Uncaught, name_signal
+from harness.evidence.run import Ending, Evidence, Process, Uncaught, name_signal
 
 # A worker runs the same program as its parent (fork, multiprocessing, a rank); a child runs another one.
 Role = Literal["main", "worker", "child"]

@@ -8,14 +8,9 @@ from harness.diagnose.plumbing import is_plumbing
 from harness.diagnose.rings import find_lock_ring, tell_line
 from harness.diagnose.scene import Finding, Scene, stack_of
 from harness.diagnose.verdict import Ground
-from harness.diagnose.waiting import (
-    has_dead_owner,
-    lock_wanted,
-    name_thread,
-    tell_place,
-)
-from harness.evidence.alive import LivingProcess
+from harness.diagnose.waiting import has_dead_owner, lock_wanted, name_thread, tell_place
 from harness.evidence.crash import CrashFrame
+from harness.evidence.living.look import LivingProcess
 from harness.evidence.openmp import Runtime
 
 # Two OpenMP runtimes

@@ -12,7 +12,7 @@ from harness.diagnose.oom import weigh_oom
 from harness.diagnose.openmp import FLAG, rule
 from harness.diagnose.reading import Reading
 from harness.diagnose.verdict import Hypothesis
-from harness.evidence.model import Statement
+from harness.evidence.run import Statement
 
 _TRACKER = re.compile(r"resource_tracker: There appear to be \d+ leaked")
 _THREAD_VARIABLES = re.compile(r"(OMP|MKL|OPENBLAS|VECLIB|NUMEXPR|BLIS)_(MAXIMUM_)?NUM_THREADS|KMP_\w+")

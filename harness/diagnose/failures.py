@@ -9,7 +9,7 @@ import signal
 from pathlib import PurePath
 
 from harness.diagnose.sicodes import is_sent
-from harness.evidence.model import Ending, Evidence, Exit, Process, Uncaught, name_signal
+from harness.evidence.run import Ending, Evidence, Exit, Process, Uncaught, name_signal
 
 CRASH_SIGNALS = frozenset({"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGTRAP", "SIGSYS"})
 _WRAPPERS = frozenset(

@@ -27,8 +27,8 @@ from harness.diagnose.waiting import (
     waits_for_import,
     waits_in_allocator,
 )
-from harness.evidence.alive import HeldLock, LivingProcess, LivingThread
 from harness.evidence.crash import CrashFrame
+from harness.evidence.living.look import HeldLock, LivingProcess, LivingThread
 
 # Pools of Rust's, which are compiled into the library that uses them. Their names may be mangled: "5tokio7runtime".
 _RUST_POOLS = tuple((name, re.compile(rf"(?<![A-Za-z_]){name}(?:_core)?(?![A-Za-z_])")) for name in ("tokio", "rayon"))

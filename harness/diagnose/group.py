@@ -14,9 +14,9 @@ from harness.diagnose.living import find_odd_one, grow_tree, judge_living, list_
 from harness.diagnose.tree import Stack, tell_who
 from harness.diagnose.verdict import Document, Node, Outlier
 from harness.errors import EXIT_COULD_NOT_LOOK, EXIT_FAULT, EXIT_INCONCLUSIVE
-from harness.evidence.alive import LivingProcess, Look
-from harness.evidence.answers import find_number
 from harness.evidence.gap import Gap
+from harness.evidence.living.look import LivingProcess, Look
+from harness.evidence.text.answers import find_number
 
 _WORST_FIRST = (EXIT_FAULT, EXIT_COULD_NOT_LOOK, EXIT_INCONCLUSIVE, 0)
 

@@ -48,8 +48,8 @@ from harness.diagnose.verdict import (
 )
 from harness.evidence.crash import Crash
 from harness.evidence.gap import Gap
-from harness.evidence.model import Evidence, Process
 from harness.evidence.openmp import Census
+from harness.evidence.run import Evidence, Process
 
 _KERNEL_IMAGE = re.compile(r"\[(?P<pid>\d{1,9})\].* in (?P<image>[^\[\s]+)\[")
 _MOST_DEATHS = 3

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from harness.diagnose.reading import Reading
 from harness.diagnose.verdict import Ground
 from harness.evidence.memory import Kill
-from harness.evidence.model import PassedSignal
+from harness.evidence.run import PassedSignal
 from harness.evidence.senders import ON_STALL_TERM
 
 _FROM_LINK = "crash link"

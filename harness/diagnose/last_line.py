@@ -12,7 +12,7 @@ from harness.diagnose.lastwords import Place
 from harness.diagnose.matching import Finding
 from harness.diagnose.reading import Reading
 from harness.diagnose.verdict import Progress
-from harness.evidence.model import Part
+from harness.evidence.run import Part
 
 
 def find_last_line(finding: Finding, reading: Reading) -> Progress | None:

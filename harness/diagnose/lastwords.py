@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from harness.diagnose.verdict import Frame
-from harness.evidence.model import Part, Transcript, name_signal
+from harness.evidence.run import Part, Transcript, name_signal
 
 SIGNAL_WORDS = {
     "Segmentation fault": "SIGSEGV",

@@ -32,7 +32,7 @@ from harness.diagnose.waiting import (
     thread_end_wanted,
     waits_for_import,
 )
-from harness.evidence.alive import BY_ENDED, FAILED, Counter, LivingProcess, LivingThread, Look
+from harness.evidence.living.look import BY_ENDED, FAILED, Counter, LivingProcess, LivingThread, Look
 
 _FUTURES = re.compile(r"/concurrent/futures/|/asyncio/(?:base_events|runners)\.py$")
 _FUTURE_WORKER = re.compile(r"/concurrent/futures/thread\.py$")

@@ -20,8 +20,8 @@ from harness.diagnose.task_words import draw_tasks
 from harness.diagnose.tree import Stack, collect_stacks, find_outlier, merge
 from harness.diagnose.verdict import Document, Living, Node, Outlier, Printed, Verdict
 from harness.diagnose.waiting import describe_threads
-from harness.evidence.alive import LivingProcess, Look
 from harness.evidence.crash import CrashFrame
+from harness.evidence.living.look import LivingProcess, Look
 
 _FEW = 2
 _MOST_RISING = 8

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from harness.diagnose.failures import Failures
 from harness.diagnose.lastwords import SIGNAL_WORDS, Traceback
-from harness.evidence.model import Ending, Process
+from harness.evidence.run import Ending, Process
 
 # Exceptions by which a parent says that a child of its failed, whatever their message: concurrent.futures, torch,
 # subprocess, joblib, Dask, nbclient, Ray.

@@ -14,11 +14,7 @@ from harness.diagnose.outside import NOT_KNOWN
 from harness.diagnose.plumbing import is_interpreter, is_plumbing, plain_function
 from harness.diagnose.scene import Finding, Scene, moves, stack_of
 from harness.diagnose.stuck import keeps_line
-from harness.diagnose.verdict import (
-    Frame,
-    Ground,
-    Status,
-)
+from harness.diagnose.verdict import Frame, Ground, Status
 from harness.diagnose.wait_advice import advise, is_sleeping
 from harness.diagnose.waiting import (
     main_thread,
@@ -32,8 +28,8 @@ from harness.diagnose.waiting import (
     wants_gil,
 )
 from harness.diagnose.words import name_some
-from harness.evidence.alive import FAILED, Counter, HotSpot, LivingProcess, LivingThread, Unchanged
 from harness.evidence.crash import CrashFrame
+from harness.evidence.living.look import FAILED, Counter, HotSpot, LivingProcess, LivingThread, Unchanged
 
 _FAULTS_PER_S = 100
 _SWAPPING_CPU = 0.5

@@ -13,7 +13,7 @@ from harness.diagnose.reading import Reading
 from harness.diagnose.verdict import Ground, Hypothesis
 from harness.diagnose.words import cut_words
 from harness.evidence.memory import GroupKills, GroupMemory
-from harness.evidence.model import KernelLine, Process
+from harness.evidence.run import KernelLine, Process
 
 _GIB = 1024**3
 _SLACK = 0.05  # what it may have grown after it was last seen, and is not worth a word

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from harness.diagnose.waiting import is_timed
 from harness.diagnose.words import name_some
-from harness.evidence.alive import LivingProcess, LivingThread, Peer, Wait
+from harness.evidence.living.look import LivingProcess, LivingThread, Peer, Wait
 
 NOT_KNOWN = "whether somebody answers cannot be known from here"
 

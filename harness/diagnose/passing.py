@@ -11,7 +11,7 @@ from typing import NamedTuple
 from harness.diagnose.afterwords import AFTERWORDS
 from harness.diagnose.failures import Failures, is_wrapper, names_of
 from harness.diagnose.lastwords import Dump, Notice, Traceback
-from harness.evidence.model import Ending, Evidence, Part, Process
+from harness.evidence.run import Ending, Evidence, Part, Process
 
 # They end by the signal that ended their command, where others make a status of it; a shell does so with SIGINT only.
 _DIE_ALIKE = frozenset({"sudo", "doas", "timeout"})

@@ -17,7 +17,7 @@ from harness.diagnose.plumbing import plain_function
 from harness.diagnose.sicodes import is_sent
 from harness.diagnose.verdict import Frame
 from harness.evidence.crash import Crash
-from harness.evidence.model import Evidence, Exit, Part, Uncaught, name_signal
+from harness.evidence.run import Evidence, Exit, Part, Uncaught, name_signal
 
 
 class Reading:

@@ -25,7 +25,7 @@ from harness.diagnose.waiting import (
     waits_for_import,
     wants_gil,
 )
-from harness.evidence.alive import HeldLock, LivingProcess, LivingThread
+from harness.evidence.living.look import HeldLock, LivingProcess, LivingThread
 
 
 class Edge(NamedTuple):

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from harness.diagnose.verdict import Ground, Remedy, Status
-from harness.evidence.alive import Counter, LivingProcess, LivingThread, Look
 from harness.evidence.crash import CrashFrame
+from harness.evidence.living.look import Counter, LivingProcess, LivingThread, Look
 
 _BUSY_SHARE = 0.2
 _RUNNABLE_SHARE = 0.02  # of one that wants the CPU and gets little of it

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from harness.evidence.model import name_signal
+from harness.evidence.run import name_signal
 
 SI_USER, SI_QUEUE, SI_TKILL, SI_KERNEL = 0, -1, -6, 0x80
 UNTOLD, REFUSED = 256, 257

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from harness.diagnose.alive import exit_code_of
 from harness.diagnose.verdict import Document, Ground
 from harness.errors import EXIT_FAULT
-from harness.evidence.model import Evidence
+from harness.evidence.run import Evidence
 from harness.evidence.senders import ON_STALL_TERM
 
 # What a program does that is asked to leave: it dies of the signal, or leaves with a status of its own.

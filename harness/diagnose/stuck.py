@@ -19,8 +19,8 @@ from harness.diagnose.waiting import (
     waits_for_device_file,
 )
 from harness.diagnose.words import name_some
-from harness.evidence.alive import LivingProcess, LivingThread
-from harness.evidence.answers import find_number
+from harness.evidence.living.look import LivingProcess, LivingThread
+from harness.evidence.text.answers import find_number
 
 _MOST_HOSTS = 4
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from harness.diagnose.blame import list_python_frames
 from harness.diagnose.lastwords import innermost_user_frame
-from harness.evidence.tasks import AsyncTask
+from harness.evidence.living.tasks import AsyncTask
 
 _MOST_LINES, _DEEPEST = 100, 40
 _MOST_LINKS = 6

@@ -14,9 +14,9 @@ from harness.diagnose.lastwords import innermost_user_frame
 from harness.diagnose.plumbing import image_name, is_interpreter, is_plumbing, plain_function
 from harness.diagnose.verdict import Node, Outlier
 from harness.diagnose.words import name_some
-from harness.evidence.alive import LivingProcess
-from harness.evidence.answers import find_number
 from harness.evidence.crash import CrashFrame
+from harness.evidence.living.look import LivingProcess
+from harness.evidence.text.answers import find_number
 
 _MOST_NAMES = 4
 

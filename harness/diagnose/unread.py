@@ -10,7 +10,7 @@ from pathlib import PurePath
 
 from harness.diagnose.reading import Reading
 from harness.evidence.gap import Gap
-from harness.evidence.model import Process, name_signal
+from harness.evidence.run import Process, name_signal
 
 _ALL_STACKS = "-ex 'thread apply all bt'"
 # They start the command with an environment of their own, in which nothing of ours is left; options that take a word.

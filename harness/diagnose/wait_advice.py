@@ -6,7 +6,7 @@ import re
 
 from harness.diagnose.verdict import Remedy
 from harness.diagnose.waiting import FILE_LOCKS
-from harness.evidence.alive import SLEEPS_AGAIN, LivingThread, Wait
+from harness.evidence.living.look import SLEEPS_AGAIN, LivingThread, Wait
 
 _SLEEP = re.compile(r"sleeps, .* left|waits for no descriptor: a sleep")
 _NETWORK = re.compile(r"\b(?:TCP|UDP|unix socket)\b|\bsocket\b", re.IGNORECASE)

@@ -22,8 +22,8 @@ from harness.diagnose.plumbing import (
 )
 from harness.diagnose.verdict import Frame
 from harness.diagnose.words import cut_items, name_some
-from harness.evidence.alive import HeldLock, LivingProcess, LivingThread, LockKind, Wait
 from harness.evidence.crash import CrashFrame
+from harness.evidence.living.look import HeldLock, LivingProcess, LivingThread, LockKind, Wait
 
 # CPython waits for a lock without a limit in sem_wait, with one in these.
 _TIMED = re.compile(r"_*(?:new_)?sem_(?:clock|timed)wait\w*|_*pthread_cond_(?:clock|timed)wait\w*")

@@ -147,8 +147,8 @@ def mark_case(case: Path, argv: list[str], started_ns: int, *, complete: bool) -
         "started_ns": started_ns,
     }
     if complete:
-        from harness.evidence.redaction import is_on, redact_argv
-        from harness.evidence.undecoded import restore_bytes
+        from harness.evidence.text.redaction import is_on, redact_argv
+        from harness.evidence.text.undecoded import restore_bytes
 
         document["argv"] = list(map(restore_bytes, redact_argv(argv)))
         document |= {} if is_on() else {"redacted": False}
@@ -184,9 +184,9 @@ def is_being_written(case: Path) -> bool:
 
 def read_marker(case: Path) -> dict[str, Any]:
     """BadCase: not a file, too long, or not what `mark_case` writes."""
-    from harness.evidence.answers import (
-        read_bounded,
-    )  # with msgspec, which a command that is only started does not need
+    from harness.evidence.text.answers import (
+        read_bounded,  # with msgspec, which a command that is only started does not need
+    )
 
     try:
         told = json.loads(read_bounded(case / _MARKER, _MOST_MARKER_BYTES, follow=False))

@@ -14,14 +14,14 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from harness.errors import BadCase, Unreadable
-from harness.evidence.alive import Look, check_look
-from harness.evidence.answers import read_bounded
 from harness.evidence.case import read_marker
 from harness.evidence.crash import Crash
-from harness.evidence.kept_output import read_output
+from harness.evidence.living.look import Look, check_look
 from harness.evidence.memory import Course, Timeline
-from harness.evidence.model import EVIDENCE_SCHEMA, Evidence
-from harness.evidence.undecoded import decode_document
+from harness.evidence.run import EVIDENCE_SCHEMA, Evidence
+from harness.evidence.text.answers import read_bounded
+from harness.evidence.text.kept_output import read_output
+from harness.evidence.text.undecoded import decode_document
 
 _Fact = TypeVar("_Fact")
 _HEX = re.compile(r"0x[0-9a-f]{1,16}")

@@ -28,7 +28,7 @@ import msgspec
 from msgspec import Struct
 
 from harness.errors import HarnessError, Unreadable
-from harness.evidence.answers import decode_json, read_bounded
+from harness.evidence.text.answers import decode_json, read_bounded
 
 JOURNAL = "harness-openmp-fix.json"
 ORIGINAL = ".harness-original~"  # with a ~ at its end it is no library for anybody who looks for them

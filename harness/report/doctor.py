@@ -9,7 +9,7 @@ import textwrap
 
 from harness.diagnose.health import Doctor
 from harness.evidence.facility import Facility
-from harness.evidence.transcript import clean_for_terminal
+from harness.evidence.text.transcript import clean_for_terminal
 
 _MARKS = {"yes": "yes", "no": "no", "unknown": "?"}
 _COLORS = {"yes": "\x1b[2m", "no": "\x1b[31m", "unknown": "\x1b[1m"}

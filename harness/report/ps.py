@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 import sys
 
-from harness.evidence.processes import ProcessRow, ProcessTable, choose_next
-from harness.evidence.transcript import clean_for_terminal
+from harness.evidence.living.processes import ProcessRow, ProcessTable, choose_next
+from harness.evidence.text.transcript import clean_for_terminal
 
 _HEADER = ("PID", "AGE", "CPU", "RSS", "THREADS", "WROTE", "STATE", "COMMAND")
 

@@ -18,8 +18,8 @@ from harness.diagnose.health import Doctor
 from harness.diagnose.npz import NpzDocument
 from harness.diagnose.openmp import OpenmpDocument
 from harness.diagnose.verdict import Document
-from harness.evidence.model import Evidence
-from harness.evidence.processes import ProcessTable
+from harness.evidence.living.processes import ProcessTable
+from harness.evidence.run import Evidence
 from harness.report.failure import Failure
 from harness.report.fix import FixDocument
 from harness.report.npz import ConversionDocument

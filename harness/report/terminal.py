@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from typing import TypedDict
 
-from harness.evidence.transcript import clean_for_terminal
+from harness.evidence.text.transcript import clean_for_terminal
 from harness.report.sections import Item, Section, Table
 
 _LABEL = 11

@@ -8,8 +8,8 @@ from typing import Literal
 from msgspec import Struct
 
 from harness.diagnose.verdict import Document, MemoryUse
-from harness.evidence.transcript import clean_for_terminal
-from harness.evidence.watching import Sight
+from harness.evidence.living.watching import Sight
+from harness.evidence.text.transcript import clean_for_terminal
 from harness.report.memory import list_memory
 from harness.report.ps import tell_age
 from harness.report.terminal import tell_items

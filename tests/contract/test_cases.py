@@ -17,17 +17,17 @@ from harness.commands.supervision import judge_case, keep_case
 from harness.diagnose.group import judge_group
 from harness.diagnose.living import judge_living
 from harness.errors import BadCase
-from harness.evidence import redaction
-from harness.evidence.answers import MOST_BYTES
 from harness.evidence.case import create_case
 from harness.evidence.crash import Cpu
 from harness.evidence.gap import Gap
 from harness.evidence.kept_case import list_kept, load_evidence, load_look
-from harness.evidence.kept_output import read_output
 from harness.evidence.memory import Course, ProcessMemory, Room, Timeline
-from harness.evidence.model import Channel, Ending, Evidence, PassedSignal
-from harness.evidence.redaction import Redactor
+from harness.evidence.run import Channel, Ending, Evidence, PassedSignal
 from harness.evidence.senders import ON_STALL_TERM
+from harness.evidence.text import redaction
+from harness.evidence.text.answers import MOST_BYTES
+from harness.evidence.text.kept_output import read_output
+from harness.evidence.text.redaction import Redactor
 from tests.kept_cases import check_look, check_run
 from tests.unit import looks
 from tests.unit.crashes import ILL, LIBC, crash, mapping, native, thread

@@ -44,11 +44,11 @@ from harness.diagnose.group import judge_group
 from harness.diagnose.judge import judge
 from harness.diagnose.living import judge_living
 from harness.errors import Unreadable
-from harness.evidence.alive import Look, check_look
-from harness.evidence.model import Evidence
+from harness.evidence.living.look import Look, check_look
 from harness.evidence.openmp import Census
-from harness.evidence.transcript import read_transcript
-from harness.evidence.undecoded import decode_document, encode_document
+from harness.evidence.run import Evidence
+from harness.evidence.text.transcript import read_transcript
+from harness.evidence.text.undecoded import decode_document, encode_document
 from harness.report.group import render_group
 from harness.report.text import render
 from tests.fuzz.registry import decode, keep, load, scratch, target

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from harness.commands.supervision import judge_case
 from harness.diagnose.living import judge_living
-from harness.evidence.alive import Look
 from harness.evidence.kept_case import load_evidence, load_look
+from harness.evidence.living.look import Look
 from harness.evidence.senders import ON_STALL_TERM
-from harness.evidence.undecoded import decode_document, encode_document
+from harness.evidence.text.undecoded import decode_document, encode_document
 from harness.report.text import render
 from tests.fuzz.answers import tell
 from tests.fuzz.registry import keep, load, target

@@ -16,8 +16,8 @@ from harness.capture.openmp.requirements import read_requirements
 from harness.capture.openmp.wheel_download import _describe_absence
 from harness.capture.remote.link import Link, LinkBroken
 from harness.capture.remote.session import Session
-from harness.evidence.redaction import Redactor
-from harness.evidence.transcript import clean_for_terminal, part_from_text
+from harness.evidence.text.redaction import Redactor
+from harness.evidence.text.transcript import clean_for_terminal, part_from_text
 from tests.fuzz.registry import decode, keep, load, scratch, target
 
 # Tools

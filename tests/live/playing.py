@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from harness.evidence.alive import HotSpot, LivingProcess, LivingThread, Look
 from harness.evidence.crash import CrashFrame
+from harness.evidence.living.look import HotSpot, LivingProcess, LivingThread, Look
 
 _SSH = """#!{python} -IS
 import re, sys

@@ -15,8 +15,8 @@ import pytest
 from harness.capture.alive.locks import find_locks
 from harness.capture.alive.waits import read_wait
 from harness.capture.stacks import take_stacks
-from harness.evidence.alive import HeldLock, Wait
 from harness.evidence.crash import CrashThread
+from harness.evidence.living.look import HeldLock, Wait
 from tests.live.processes import until
 from tests.zoo import hang_driver
 from tests.zoo.test_zoo import INTERPRETERS

@@ -18,7 +18,7 @@ import pytest
 from harness.capture.alive.living import find_rank, is_frozen, list_tids
 from harness.capture.alive.look import take_look
 from harness.errors import HarnessError
-from harness.evidence.alive import Counter, LivingProcess, Look
+from harness.evidence.living.look import Counter, LivingProcess, Look
 from tests.live.processes import state_of, until
 
 PROLOGUE = """

@@ -17,7 +17,7 @@ import pytest
 
 from harness.capture.alive.activity import Moment
 from harness.capture.alive.processes import list_python_processes
-from harness.evidence.processes import ProcessRow, ProcessTable
+from harness.evidence.living.processes import ProcessRow, ProcessTable
 from harness.report.ps import render_ps
 from harness.report.schemas import DIRECTORY
 from tests.live.processes import DEADLINE_S, Ended, bare, open_gate, state_of, until

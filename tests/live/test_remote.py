@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from harness.diagnose.living import judge_living
-from harness.evidence.alive import Look
+from harness.evidence.living.look import Look
 from harness.report.schemas import DIRECTORY
 from tests.live.playing import play_hosts
 from tests.live.processes import DEADLINE_S, Ended, bare, until

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.evidence.alive import Look
+from harness.evidence.living.look import Look
 from tests.live.processes import bare
 from tests.live.sshd import USER, Network, network, why_not
 from tests.live.test_remote import READY, SPIN, SYSTEM_PYTHON, harness, judge

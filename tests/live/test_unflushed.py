@@ -28,7 +28,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.capture.alive.unflushed import Buffers, read_unflushed
-from harness.evidence.unflushed import Unflushed
+from harness.evidence.living.unflushed import Unflushed
 from tests.live.processes import state_of, until
 from tests.zoo.test_zoo import DISTRIBUTION, INTERPRETERS, TODAY
 

@@ -14,7 +14,7 @@ import pytest
 
 from harness.capture.alive.syscalls import CALLS
 from harness.capture.alive.waits import read_wait
-from harness.evidence.alive import Wait
+from harness.evidence.living.look import Wait
 from tests.live.processes import until
 from tests.zoo import hang_driver
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from harness.evidence.model import Ending, Evidence, Exit, KernelLine, Process, Transcript, Uncaught
-from harness.evidence.transcript import part_from_text
+from harness.evidence.run import Ending, Evidence, Exit, KernelLine, Process, Transcript, Uncaught
+from harness.evidence.text.transcript import part_from_text
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 _STATUS = re.compile(r"\[exit status (\d+)\]\n?\Z")

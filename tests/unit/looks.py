@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from harness.diagnose.alive_document import judge_look
 from harness.diagnose.verdict import Document
-from harness.evidence.alive import Counter, HeldLock, HotSpot, LivingProcess, LivingThread, Look, Output, Rest, Wait
 from harness.evidence.crash import CrashFrame
+from harness.evidence.living.look import (
+    Counter,
+    HeldLock,
+    HotSpot,
+    LivingProcess,
+    LivingThread,
+    Look,
+    Output,
+    Rest,
+    Wait,
+)
+from harness.evidence.living.unflushed import Unflushed
 from harness.evidence.openmp import Census, Place, Runtime
-from harness.evidence.unflushed import Unflushed
 from tests.unit.crashes import LIBC, PYTHON, native, python
 
 STDLIB = "/usr/lib/python3.11"

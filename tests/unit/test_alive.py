@@ -11,9 +11,19 @@ from harness.diagnose.line import stirs_beside
 from harness.diagnose.moving import estimate_next
 from harness.diagnose.verdict import Document
 from harness.diagnose.waiting import describe_threads, name_thread
-from harness.evidence.alive import FAILED, SLEEPS_AGAIN, Counter, LivingProcess, LivingThread, Output, Peer, Rest, Wait
 from harness.evidence.crash import CrashFrame
 from harness.evidence.gap import Gap
+from harness.evidence.living.look import (
+    FAILED,
+    SLEEPS_AGAIN,
+    Counter,
+    LivingProcess,
+    LivingThread,
+    Output,
+    Peer,
+    Rest,
+    Wait,
+)
 from harness.report.text import render
 from tests.unit.crashes import LIBC, PYTHON, native, python
 from tests.unit.looks import (

@@ -30,8 +30,8 @@ from harness.capture.remote.hosts import AT_A_TIME, ask_all
 from harness.capture.remote.place import Host
 from harness.capture.remote.shell import ShellLook
 from harness.errors import HarnessError, Unreadable
-from harness.evidence.answers import decode_json, find_number, read_bounded, read_number
-from harness.evidence.model import name_signal
+from harness.evidence.run import name_signal
+from harness.evidence.text.answers import decode_json, find_number, read_bounded, read_number
 
 NOWHERE = Places(())
 DEEP, MANY = "[" * 200_000, "9" * 5000

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from harness.diagnose.judge import judge
 from harness.evidence.memory import Kill
-from harness.evidence.model import Ending, Exit, Process, Uncaught
+from harness.evidence.run import Ending, Exit, Process, Uncaught
 from tests.unit.evidence import run_evidence, told
 
 SEGFAULT, KILLED, TERMINATED = (Ending(signo=int(n)) for n in (signal.SIGSEGV, signal.SIGKILL, signal.SIGTERM))

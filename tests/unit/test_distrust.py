@@ -7,7 +7,7 @@ import pytest
 from harness.capture.remote.distrust import is_ours, quote_advice
 from harness.evidence.facility import Facility
 from harness.evidence.gap import Gap
-from harness.evidence.model import Evidence
+from harness.evidence.run import Evidence
 
 
 @pytest.mark.parametrize("hint", ["harness ps", "harness attach 4711", "sudo harness attach 4711", "harness openmp 7"])

@@ -13,7 +13,7 @@ import pytest
 
 from harness.capture.remote.bundle import collect_modules
 from harness.capture.remote.table import leave_out_descendants, read_proc
-from harness.evidence.alive import Look
+from harness.evidence.living.look import Look
 from tests.live.playing import make_look
 
 MODULES = collect_modules()
@@ -71,7 +71,7 @@ def load_evidence(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The types of a look, made anew with whatever `msgspec` is now."""
     for name in [name for name in MODULES if name.startswith("harness.evidence")]:
         monkeypatch.delitem(sys.modules, name, raising=False)
-    module = importlib.import_module("harness.evidence.alive")
+    module = importlib.import_module("harness.evidence.living.look")
     return vars(module)
 
 

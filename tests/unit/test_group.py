@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from harness.diagnose.group import exit_code_of_group, judge_group, share_verdicts
 from harness.diagnose.living import judge_living, tell_outlier
-from harness.evidence.alive import LivingProcess, Look, Wait
 from harness.evidence.gap import Gap
-from harness.evidence.unflushed import Unflushed
+from harness.evidence.living.look import LivingProcess, Look, Wait
+from harness.evidence.living.unflushed import Unflushed
 from harness.report.group import render_group, render_group_line
 from harness.report.text import render
 from tests.unit.crashes import LIBC, native, python

@@ -11,7 +11,7 @@ from harness.diagnose.address import describe_fault
 from harness.diagnose.instructions import decode
 from harness.diagnose.judge import judge
 from harness.evidence.crash import Cpu
-from harness.evidence.model import Ending
+from harness.evidence.run import Ending
 from tests.unit.crashes import ILL, crash, native, thread
 from tests.unit.evidence import run_evidence
 

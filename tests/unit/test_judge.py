@@ -9,7 +9,7 @@ import pytest
 from harness.diagnose.differential import late_settings
 from harness.diagnose.judge import judge
 from harness.evidence.crash import Crash
-from harness.evidence.model import (
+from harness.evidence.run import (
     Channel,
     Ending,
     Exit,

@@ -12,7 +12,7 @@ from harness.diagnose.judge import judge
 from harness.diagnose.verdict import Document
 from harness.evidence.gap import Gap
 from harness.evidence.memory import FullDisk, Kill, Limit, PidsGroup, Room, Timeline
-from harness.evidence.model import Ending, OomCount, PassedSignal
+from harness.evidence.run import Ending, OomCount, PassedSignal
 from tests.unit.evidence import run_evidence
 from tests.unit.timelines import GIB, course, sent, timeline
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from harness.diagnose.judge import judge
 from harness.diagnose.loading import MARKERS
-from harness.evidence.model import Ending
+from harness.evidence.run import Ending
 from tests.unit.evidence import run_evidence, told
 
 RAISED = 'Traceback (most recent call last):\n  File "/job/train.py", line 3, in load\n    import x\n'

@@ -9,7 +9,7 @@ import pytest
 
 from harness.capture.alive.lock_lines import Sources
 from harness.capture.alive.loops import mark_consuming
-from harness.evidence.alive import Counter
+from harness.evidence.living.look import Counter
 from tests.unit.crashes import python
 
 FINITE = """

@@ -24,8 +24,8 @@ from harness.capture.alive.macos import (
 )
 from harness.capture.remote.table import parse_clock_s, read_ps
 from harness.diagnose.living import judge_living
-from harness.evidence.alive import Look
 from harness.evidence.crash import CrashFrame
+from harness.evidence.living.look import Look
 
 REAL = Path(__file__).parents[2].parent / "shared" / "data" / "macos" / "sample_faiss_search_two_libomp.txt"
 SHIM = Path(__file__).parents[2] / "probes" / "shim"

@@ -12,7 +12,7 @@ from harness.diagnose.judge import judge
 from harness.diagnose.verdict import Document
 from harness.evidence.gap import Gap
 from harness.evidence.memory import GroupKills, Room
-from harness.evidence.model import Ending, KernelLine, Memory, OomCount, Process
+from harness.evidence.run import Ending, KernelLine, Memory, OomCount, Process
 from tests.unit.evidence import run_evidence, told
 from tests.unit.timelines import GIB, GROUP, sent, timeline
 

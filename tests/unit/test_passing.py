@@ -10,7 +10,7 @@ from msgspec import structs
 from harness.diagnose.judge import judge
 from harness.diagnose.losses import is_command
 from harness.evidence.memory import Kill
-from harness.evidence.model import Channel, Ending, Evidence, Exit, Process, Uncaught
+from harness.evidence.run import Channel, Ending, Evidence, Exit, Process, Uncaught
 from tests.unit.evidence import run_evidence, told
 
 SEGFAULT, KILLED, TERMINATED, HUNG_UP = (

@@ -14,7 +14,7 @@ from harness.diagnose.judge import judge
 from harness.evidence.crash import CrashFrame
 from harness.evidence.glimpse import Glimpse, GlimpseThread
 from harness.evidence.memory import GroupKills
-from harness.evidence.model import Ending
+from harness.evidence.run import Ending
 from tests.unit.evidence import run_evidence
 from tests.unit.timelines import GIB, timeline
 

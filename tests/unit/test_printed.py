@@ -12,7 +12,7 @@ from harness.diagnose.kinds import KINDS
 from harness.diagnose.matching import Marker
 from harness.evidence.crash import Crash
 from harness.evidence.memory import Kill
-from harness.evidence.model import Channel, Ending, Exit, Part, PassedSignal, Process, Transcript, Uncaught
+from harness.evidence.run import Channel, Ending, Exit, Part, PassedSignal, Process, Transcript, Uncaught
 from tests.unit.crashes import ABRT, FAISS, GOMP, LIBC, PYTHON, TKILL, crash, native, thread
 from tests.unit.evidence import LOGS, run_evidence, told
 

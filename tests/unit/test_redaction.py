@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.capture.kept_variables import KEPT
-from harness.evidence.model import Process, Statement
-from harness.evidence.redaction import MASK, Redactor
-from harness.evidence.secret_names import is_secret_name
-from harness.evidence.undecoded import decode_document, encode_document, mark_bytes, restore_bytes, show_bytes
+from harness.evidence.run import Process, Statement
+from harness.evidence.text.redaction import MASK, Redactor
+from harness.evidence.text.secret_names import is_secret_name
+from harness.evidence.text.undecoded import decode_document, encode_document, mark_bytes, restore_bytes, show_bytes
 
 LETTERS = string.ascii_letters + string.digits
 
@@ -278,7 +278,7 @@ HOSTILE = (
 CPU_S = 180  # many times what they cost; one pattern that costs the square of a length takes longer
 READ_HOSTILE = """
 import sys
-from harness.evidence.redaction import _RULES, Redactor
+from harness.evidence.text.redaction import _RULES, Redactor
 hints = " ".join(hint for rule in _RULES for hint in rule.hints)
 for piece in sys.argv[1:]:
     print(repr(piece), flush=True)

@@ -16,7 +16,7 @@ import pytest
 from harness.capture.alive.interrupts import has_usual_interrupt
 from harness.capture.alive.mutexes import find_mutexes
 from harness.capture.alive.rest import list_handled, read_rest
-from harness.evidence.alive import HeldLock, Wait
+from harness.evidence.living.look import HeldLock, Wait
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux and its /proc")
 WAITER = 999_999_999

@@ -7,7 +7,7 @@ import signal
 from harness.diagnose.judge import judge
 from harness.diagnose.verdict import Document
 from harness.evidence.crash import CrashFrame
-from harness.evidence.model import Ending
+from harness.evidence.run import Ending
 from harness.report.text import render
 from tests.unit.crashes import CTYPES, FAISS, FFI, LIBC, PYTHON, crash, native, python, thread
 from tests.unit.evidence import run_evidence

@@ -7,7 +7,7 @@ import pytest
 from harness.diagnose.scene import Scene
 from harness.diagnose.stalled_end import add_cause
 from harness.diagnose.stalling import Pace, tell_quiet
-from harness.evidence.alive import LivingProcess, Wait
+from harness.evidence.living.look import LivingProcess, Wait
 from tests.unit.looks import ASLEEP, CONDITION, busy, counter, judge, line, look, process, thread
 
 SILENT = thread(100, line("ask", 9), wait=Wait("recvfrom", fd=3, target="socket 10.0.0.9:80"))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.capture.surroundings import is_python, read_environment, read_scripts
-from harness.evidence.model import Process
+from harness.evidence.run import Process
 
 SCRIPT = """
 import os

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from harness.diagnose.living import judge_living
 from harness.diagnose.task_words import draw_tasks, tell_chain
 from harness.diagnose.verdict import Document
-from harness.evidence.alive import LivingProcess, LivingThread, Rest, Wait
 from harness.evidence.crash import CrashFrame
-from harness.evidence.tasks import AsyncTask, EventLoop, Tasks
+from harness.evidence.living.look import LivingProcess, LivingThread, Rest, Wait
+from harness.evidence.living.tasks import AsyncTask, EventLoop, Tasks
 from harness.report.text import render
 from tests.unit.crashes import LIBC, native, python
 from tests.unit.looks import EVALUATE, SEM_TIMED, SEM_WAIT, STDLIB, busy, counter, judge, line, look, process, thread

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.evidence.transcript import clean_for_terminal, part_from_text, read_transcript
+from harness.evidence.text.transcript import clean_for_terminal, part_from_text, read_transcript
 
 SECOND = 1_000_000_000
 

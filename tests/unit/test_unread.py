@@ -9,7 +9,7 @@ import pytest
 
 from harness.diagnose.judge import judge
 from harness.evidence.gap import Gap
-from harness.evidence.model import Core, Ending, Evidence, Process
+from harness.evidence.run import Core, Ending, Evidence, Process
 from tests.unit.evidence import run_evidence
 
 SEGFAULT = Ending(signo=int(signal.SIGSEGV))

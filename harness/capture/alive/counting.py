@@ -21,9 +21,9 @@ from harness.capture.alive.living import Stat, list_tids, read_stat
 from harness.capture.alive.offspring import Offspring
 from harness.capture.alive.pulses import read_pulse
 from harness.capture.alive.thread_io import Bytes, ThreadBytes
-from harness.evidence.alive import BY_ENDED, FAILED, UNSEEN, Counter, CounterKind, ThreadState
 from harness.evidence.case import default_cases_dir
 from harness.evidence.crash import CrashFrame
+from harness.evidence.living.look import BY_ENDED, FAILED, UNSEEN, Counter, CounterKind, ThreadState
 
 _MOST_DESCRIPTORS = 512
 _MOST_FILES = 32

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from harness.capture.alive.counting import make_counter
 from harness.capture.stacks import run_tool
 from harness.capture.trust import find_program
-from harness.evidence.alive import Counter
-from harness.evidence.answers import find_number
+from harness.evidence.living.look import Counter
+from harness.evidence.text.answers import find_number
 
 _DEADLINE_S = 3.0
 _EVERY_S = 2.0

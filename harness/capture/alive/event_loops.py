@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from harness.capture.alive.waits import Call, list_awaited, read_call
-from harness.evidence.tasks import EventLoop
+from harness.evidence.living.tasks import EventLoop
 
 _EPOLL = ("epoll_wait", "epoll_pwait")
 _TIMEOUT = 3  # which argument; -1 where nothing is scheduled

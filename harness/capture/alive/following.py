@@ -44,13 +44,13 @@ from harness.capture.openmp.sighting import look_while_held
 from harness.capture.quiet_stacks import Native
 from harness.capture.snapshot import name_owners
 from harness.capture.tree import read_exit
-from harness.evidence.alive import Counter, LivingProcess, ThreadState
 from harness.evidence.crash import Image
 from harness.evidence.gap import Gap
-from harness.evidence.model import name_signal
+from harness.evidence.living.look import Counter, LivingProcess, ThreadState
+from harness.evidence.living.tasks import Tasks
+from harness.evidence.living.unflushed import Unflushed
 from harness.evidence.openmp import Census
-from harness.evidence.tasks import Tasks
-from harness.evidence.unflushed import Unflushed
+from harness.evidence.run import name_signal
 
 MANY_THREADS = 128  # to stop them all takes a tenth of a second, and to unwind them seconds
 _NEVER_TTY = ("file", "pipe", "socket", "other")

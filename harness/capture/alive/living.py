@@ -26,9 +26,9 @@ from harness.capture.own_stacks import tell_gil
 from harness.capture.snapshot import find_python
 from harness.capture.tree import list_new_processes, read_argv
 from harness.errors import Unreadable
-from harness.evidence.alive import Output, ThreadState
-from harness.evidence.answers import read_number
 from harness.evidence.crash import Image
+from harness.evidence.living.look import Output, ThreadState
+from harness.evidence.text.answers import read_number
 
 _PROC = Path("/proc")
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")

@@ -18,8 +18,8 @@ from harness.capture.alive.gil import find_runtime_states
 from harness.capture.alive.lock_lines import Sources
 from harness.capture.alive.lock_objects import LockObject, read_lock_objects
 from harness.capture.alive.mutexes import find_mutexes
-from harness.evidence.alive import HeldLock, LockKind, Wait
 from harness.evidence.crash import CrashFrame, CrashThread
+from harness.evidence.living.look import HeldLock, LockKind, Wait
 
 # In which C functions a thread is that waits for a lock of Python's.
 _ACQUIRING = {

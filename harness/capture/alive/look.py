@@ -26,8 +26,8 @@ from harness.capture.alive.macos import sample_processes
 from harness.capture.pystack_engine import warm_engine
 from harness.capture.quiet_stacks import Native
 from harness.errors import HarnessError
-from harness.evidence.alive import Look, ThreadState
 from harness.evidence.gap import Gap
+from harness.evidence.living.look import Look, ThreadState
 
 _SAMPLE_S = 0.5
 _SPY_S = 0.8

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from harness.capture.alive.iterables import Finiteness, walk
 from harness.capture.alive.lock_lines import Scope, Sources
-from harness.evidence.alive import Counter
 from harness.evidence.crash import CrashFrame
+from harness.evidence.living.look import Counter
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _NAMED_COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"}

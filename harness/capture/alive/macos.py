@@ -27,9 +27,9 @@ from harness import __version__
 from harness.capture.frames import Places
 from harness.capture.stacks import run_tool
 from harness.errors import HarnessError, Unreadable
-from harness.evidence.alive import LivingProcess, LivingThread, Look
 from harness.evidence.crash import CrashFrame, Image, ToolRun
 from harness.evidence.gap import Gap
+from harness.evidence.living.look import LivingProcess, LivingThread, Look
 
 _SAMPLE = "/usr/bin/sample"
 _SHORTEST_S, _LONGEST_S = 1, 10

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness.capture.stacks import outer_tids
-from harness.evidence.alive import HeldLock, Wait
+from harness.evidence.living.look import HeldLock, Wait
 
 _PROC = Path("/proc")
 _MUTEX = struct.Struct("<IIiIi")  # lock, count, owner, users, kind

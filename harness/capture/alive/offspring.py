@@ -9,7 +9,7 @@ import os
 
 from harness.capture.alive.living import open_pidfd
 from harness.capture.tree import read_exit
-from harness.evidence.alive import ThreadState
+from harness.evidence.living.look import ThreadState
 
 _MOST = 64  # whose ends are read: each takes a descriptor
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from harness.capture.alive.waits import read_wait
-from harness.evidence.alive import Peer, ThreadState, Wait
+from harness.evidence.living.look import Peer, ThreadState, Wait
 
 _PROC = Path("/proc")
 _MOST_PEERS = 4

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from harness.capture.alive.processes import names_harness
-from harness.evidence.processes import ProcessRow
+from harness.evidence.living.processes import ProcessRow
 
 _PYTHON = re.compile(r"(?:python|pypy)[0-9.]*[a-z]*(?:\.exe)?", re.IGNORECASE)
 _BUSY_CORES = 0.05

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Optional
 
 from harness.capture.alive.interrupts import has_usual_interrupt
-from harness.evidence.alive import Rest, Wait
-from harness.evidence.model import name_signal
+from harness.evidence.living.look import Rest, Wait
+from harness.evidence.run import name_signal
 
 _PROC = Path("/proc")
 _MOST_THREADS = 512

@@ -24,9 +24,9 @@ from harness.capture.alive.tearing import Value, is_sure_to_rise, leave_out_torn
 from harness.capture.alive.thread_idents import find_tids
 from harness.capture.own_stacks import read_own
 from harness.capture.stacks import Said, ask_py_spy, outer_tids
-from harness.evidence.alive import Counter, HotSpot
-from harness.evidence.answers import decode_json
 from harness.evidence.crash import CrashFrame, ToolRun
+from harness.evidence.living.look import Counter, HotSpot
+from harness.evidence.text.answers import decode_json
 
 _MOST_FAILURES = 2
 _TRIES = 4  # of one sample, while it runs

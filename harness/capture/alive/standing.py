@@ -28,9 +28,9 @@ from harness.capture.files.images import PYTHON_FILE
 from harness.capture.gdb_stacks import GDB, INSTALL, find_gdb
 from harness.capture.quiet_stacks import OWN_WALK, QUIET_LADDER, Native
 from harness.capture.stacks import LADDER, Rung, has_pystack, take_stacks
-from harness.evidence.alive import SLEEPS_AGAIN, HeldLock, HotSpot, LivingThread, Rest, ThreadState, Wait
 from harness.evidence.crash import CrashFrame, CrashThread, Step, ToolRun
 from harness.evidence.gap import Gap
+from harness.evidence.living.look import SLEEPS_AGAIN, HeldLock, HotSpot, LivingThread, Rest, ThreadState, Wait
 
 _WHAT = "native stacks"
 _BUSY_SHARE = 0.2

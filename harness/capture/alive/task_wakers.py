@@ -17,7 +17,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from harness.capture.alive.coroutines import Chain, Coroutines, Torn, find_types, list_instances
-from harness.evidence.tasks import AsyncTask, TaskState
+from harness.evidence.living.tasks import AsyncTask, TaskState
 
 _TIMER = b"TimerHandle"
 _MAIN = "_run_until_complete_cb"  # what asyncio's loop has its main task call

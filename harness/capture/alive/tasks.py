@@ -27,7 +27,7 @@ from harness.capture.alive.event_loops import read_loops
 from harness.capture.alive.memory import Memory
 from harness.capture.alive.task_wakers import Task, Trace, describe, find_wakers, list_callbacks, trace_tasks
 from harness.evidence.gap import Gap
-from harness.evidence.tasks import Tasks
+from harness.evidence.living.tasks import Tasks
 
 _PROC = Path("/proc")
 _WHAT = "asyncio tasks"

@@ -16,7 +16,7 @@ from harness.capture.alive.iterables import walk
 from harness.capture.alive.lock_lines import Sources
 from harness.capture.alive.loops import find_around
 from harness.capture.alive.spying import Frame, Sighting
-from harness.evidence.alive import Unchanged
+from harness.evidence.living.look import Unchanged
 
 _LEAST = 5
 _INTEGER = re.compile(r"-?\d{1,13}")

@@ -14,9 +14,9 @@ import msgspec
 
 from harness.capture.payload import payload
 from harness.errors import Unreadable
-from harness.evidence.answers import decode_json
 from harness.evidence.gap import Gap
-from harness.evidence.unflushed import Unflushed
+from harness.evidence.living.unflushed import Unflushed
+from harness.evidence.text.answers import decode_json
 
 _DEADLINE_S = 10.0
 _WHAT = "output not flushed"

@@ -21,7 +21,7 @@ from harness.capture.alive.descriptors import Direction, describe_all, name_proc
 from harness.capture.alive.syscalls import CALLS, LINE
 from harness.capture.files.images import read_maps
 from harness.errors import Unreadable
-from harness.evidence.alive import Wait
+from harness.evidence.living.look import Wait
 
 _PROC = Path("/proc")
 _MOST_POLLED = 64

@@ -27,9 +27,9 @@ from harness.capture.system import read_kernel_lines
 from harness.capture.timeline import make_timeline
 from harness.capture.tree import read_argv, read_exit
 from harness.errors import HarnessError
-from harness.evidence.alive import Counter, ThreadState
+from harness.evidence.living.look import Counter, ThreadState
+from harness.evidence.living.watching import Sight, ThreadSight
 from harness.evidence.memory import Timeline
-from harness.evidence.watching import Sight, ThreadSight
 
 _MOST_PROCESSES = 128
 _OWN_SHARE = 0.005  # of one core, for the samples

@@ -13,8 +13,8 @@ import msgspec
 from harness.capture.openmp.installed import ask_importing
 from harness.capture.payload import payload
 from harness.errors import HarnessError, Unreadable
-from harness.evidence.answers import decode_json
 from harness.evidence.arrays import Array, ArrayFile, Measured, Room
+from harness.evidence.text.answers import decode_json
 
 # An array is tried when it needs no more than this share of what can be had.
 _SHARE = 0.8

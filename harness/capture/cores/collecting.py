@@ -27,7 +27,7 @@ from harness.capture.tree import Member, Tree
 from harness.evidence.case import MOST_BYTES
 from harness.evidence.crash import Crash, CrashFrame
 from harness.evidence.gap import Gap
-from harness.evidence.model import Core
+from harness.evidence.run import Core
 
 # Those whose default action is to write one; man 7 signal. Where a process was when a limit was hit accuses nobody.
 _DUMPING = CRASHES | {signal.SIGQUIT, signal.SIGXCPU, signal.SIGXFSZ}

@@ -34,11 +34,11 @@ from harness.capture.openmp.sighting import RECORD, Seen, Sighting, Slot, look_w
 from harness.capture.payload import payload
 from harness.capture.trust import check_imports
 from harness.errors import HarnessError, NotOurs, Unreadable
-from harness.evidence.answers import decode_json
 from harness.evidence.crash import Image
 from harness.evidence.gap import Gap
-from harness.evidence.model import name_signal
 from harness.evidence.openmp import Census, Runtime, Step
+from harness.evidence.run import name_signal
+from harness.evidence.text.answers import decode_json
 from harness.native import LIBRARY
 
 DEADLINE_S = 120.0

@@ -32,8 +32,8 @@ from harness.capture.openmp.remembered import Memory, ReadFolder, identity_of
 from harness.capture.payload import payload
 from harness.capture.trust import check_interpreter
 from harness.errors import HarnessError, Unreadable
-from harness.evidence.answers import decode_json
 from harness.evidence.gap import Gap
+from harness.evidence.text.answers import decode_json
 
 _NATIVE = re.compile(r"\.(so|dylib|pyd|dll)(\.[\w.+-]+)*$")
 _NATIVE_QUOTED = re.compile(rb'"([^"\\\n]+\.(?:so|dylib)(?:\.[0-9.]+)?)"')

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from harness.capture.trust import check_imports
 from harness.errors import NotOurs
-from harness.evidence.answers import decode_json, read_bounded
+from harness.evidence.text.answers import decode_json, read_bounded
 
 _NO_FOLDER = ("#", "import ", "import\t")  # of lines in a .pth file; Lib/site.py
 

@@ -23,8 +23,8 @@ from harness.capture.openmp.platform_tags import Target, list_tags, marker_envir
 from harness.capture.openmp.requirements import read_requirements
 from harness.capture.trust import read_safe_path
 from harness.errors import HarnessError, Unreadable
-from harness.evidence.answers import decode_json
 from harness.evidence.gap import Gap
+from harness.evidence.text.answers import decode_json
 
 _DEADLINE_S = 1800  # a build of torch for CUDA has 900 MB
 _STALE_S = 24 * 3600  # of an answer that a later release can change

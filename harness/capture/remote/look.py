@@ -16,8 +16,8 @@ from harness.capture.remote.session import Session
 from harness.capture.remote.shell import take_shell_look
 from harness.capture.remote.tool import load_py_spy
 from harness.errors import HarnessError
-from harness.evidence.alive import Look
 from harness.evidence.gap import Gap
+from harness.evidence.living.look import Look
 
 _MOST_SLOW = 3  # as long as a look may take when the tools are slow, in times of what was asked for
 _BESIDES_S = 60.0

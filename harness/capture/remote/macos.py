@@ -16,9 +16,9 @@ from harness.capture.alive.macos import PATIENCE_S, build_command, join_processe
 from harness.capture.remote.link import LinkBroken
 from harness.capture.remote.session import Session
 from harness.errors import HarnessError
-from harness.evidence.alive import LivingProcess, Look
 from harness.evidence.crash import ToolRun
 from harness.evidence.gap import Gap
+from harness.evidence.living.look import LivingProcess, Look
 
 _LONGEST_LINE = 4096  # names of C++ templates are long; what is longer was sent to keep us busy
 _LONGEST_WORDS = 300

@@ -21,10 +21,10 @@ from harness.capture.remote.place import Host
 from harness.capture.remote.shell_trust import TRUST
 from harness.capture.remote.tool import Tool
 from harness.errors import HarnessError, Unreadable
-from harness.evidence.alive import Look, check_look
-from harness.evidence.answers import find_number
 from harness.evidence.gap import Gap
-from harness.evidence.undecoded import decode_document
+from harness.evidence.living.look import Look, check_look
+from harness.evidence.text.answers import find_number
+from harness.evidence.text.undecoded import decode_document
 
 _Fact = TypeVar("_Fact")
 _OLDEST = 309

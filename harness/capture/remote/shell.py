@@ -15,9 +15,9 @@ from harness.capture.alive.living import Stat, parse_stat
 from harness.capture.alive.syscalls import CALLS
 from harness.capture.remote.session import Session
 from harness.errors import HarnessError, Unreadable
-from harness.evidence.alive import Counter, LivingProcess, LivingThread, Look, Output, Wait
-from harness.evidence.answers import find_number
 from harness.evidence.gap import Gap
+from harness.evidence.living.look import Counter, LivingProcess, LivingThread, Look, Output, Wait
+from harness.evidence.text.answers import find_number
 
 _BESIDES_S = 30.0
 _UPTIME = re.compile(r"[0-9]{1,12}\.[0-9]{1,9}")

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from harness.capture.alive.living import parse_stat
 from harness.capture.remote.session import Session
-from harness.evidence.processes import ProcessRow
+from harness.evidence.living.processes import ProcessRow
 
 _LIST_S = 0.3
 _ANSWER_S = 30.0

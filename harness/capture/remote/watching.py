@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from harness.capture.killers import Sent
 from harness.capture.remote.session import Session
-from harness.evidence.alive import Counter
+from harness.evidence.living.look import Counter
+from harness.evidence.living.watching import Sight
 from harness.evidence.memory import Timeline
-from harness.evidence.watching import Sight
 
 _FIRST_S = 30.0
 

@@ -15,9 +15,9 @@ from msgspec import Struct
 from harness.errors import Unreadable
 from harness.evidence.crash import CrashFrame, Image, ToolRun
 from harness.evidence.gap import Gap
+from harness.evidence.living.tasks import Tasks
+from harness.evidence.living.unflushed import Unflushed
 from harness.evidence.openmp import Census
-from harness.evidence.tasks import Tasks
-from harness.evidence.unflushed import Unflushed
 
 # man 5 proc_pid_stat: R on CPU or wants it, S asleep, D uninterruptible, T stopped, t traced, Z dead and not collected.
 ThreadState = Literal["R", "S", "D", "T", "t", "Z", "X", "I"]

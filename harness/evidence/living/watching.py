@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from harness.evidence.alive import HotSpot, ThreadState
+from harness.evidence.living.look import HotSpot, ThreadState
 
 
 class ThreadSight(Struct, frozen=True):

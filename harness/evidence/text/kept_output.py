@@ -12,9 +12,9 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from harness.evidence.model import Part, Transcript
-from harness.evidence.redaction import Redactor, redact_raw
-from harness.evidence.transcript import read_transcript
+from harness.evidence.run import Part, Transcript
+from harness.evidence.text.redaction import Redactor, redact_raw
+from harness.evidence.text.transcript import read_transcript
 
 _ORDER = (".log", ".tail.old", ".tail")
 

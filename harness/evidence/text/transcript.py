@@ -10,9 +10,9 @@ import re
 from bisect import bisect_right
 from pathlib import Path
 
-from harness.evidence.answers import read_bounded
-from harness.evidence.model import Part, Transcript
-from harness.evidence.undecoded import show_bytes
+from harness.evidence.run import Part, Transcript
+from harness.evidence.text.answers import read_bounded
+from harness.evidence.text.undecoded import show_bytes
 
 # No message that matters is longer; megabytes without a newline would keep a pattern busy for minutes.
 _LONGEST_LINE = 2000

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from harness.evidence.secret_names import is_secret_name, takes_secret
-from harness.evidence.secret_options import HINTS, find_secret, split_before
-from harness.evidence.transcript import UNSHOWN
-from harness.evidence.undecoded import mark_bytes
+from harness.evidence.text.secret_names import is_secret_name, takes_secret
+from harness.evidence.text.secret_options import HINTS, find_secret, split_before
+from harness.evidence.text.transcript import UNSHOWN
+from harness.evidence.text.undecoded import mark_bytes
 
 _Fact = TypeVar("_Fact")
 MASK = "[redacted]"

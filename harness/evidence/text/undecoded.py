@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from harness.evidence.answers import decode_json
+from harness.evidence.text.answers import decode_json
 
 _Fact = TypeVar("_Fact")
 _MARK = "\ufdd0"  # never in text that is exchanged (Unicode 23.7)

@@ -1,0 +1,1 @@
+"""What was seen of processes that run."""

@@ -1,0 +1,1 @@
+"""Texts of others: read strictly, cleaned for a terminal, secrets taken out."""
