@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.diagnose.alive import ALIVE, AliveKind
-from harness.diagnose.kinds import KINDS
-from harness.diagnose.matching import Kind
-from harness.diagnose.verdict import Remedy
+from harness.diagnose.death.kinds import KINDS
+from harness.diagnose.death.matching import Kind
+from harness.diagnose.living.kinds import ALIVE, AliveKind
+from harness.documents.verdict import Remedy
 from harness.report.schemas import build_schemas
 
 PAGES = Path(__file__).with_name("pages")

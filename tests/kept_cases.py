@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from harness.commands.supervision import judge_case
-from harness.diagnose.group import judge_group
-from harness.diagnose.living import judge_living
-from harness.diagnose.verdict import Document
+from harness.diagnose.living.document import judge_living
+from harness.diagnose.living.group import judge_group
+from harness.documents.verdict import Document
 from harness.evidence.kept_case import list_kept, load_evidence, load_fact, load_look
 from harness.evidence.text.undecoded import encode_document
 

@@ -13,9 +13,9 @@ from harness.commands.keeping import Answer, keep_look
 from harness.commands.output import print_answer
 from harness.commands.ps import show_choice
 from harness.commands.targets import Asked, read_targets
-from harness.diagnose.alive import exit_code_of
-from harness.diagnose.group import exit_code_of_group, judge_group
-from harness.diagnose.living import judge_living
+from harness.diagnose.living.document import judge_living
+from harness.diagnose.living.group import exit_code_of_group, judge_group
+from harness.diagnose.living.kinds import exit_code_of
 from harness.evidence.living.look import Look
 from harness.report.group import render_group, render_group_line
 from harness.report.text import render, render_line

@@ -17,7 +17,7 @@ from harness.capture.remote.look import prepare
 from harness.commands.hosts import name_place, open_there, start_agent
 from harness.commands.output import print_answer
 from harness.commands.targets import Asked, read_targets
-from harness.diagnose.health import Doctor, judge_health, summarize_sight
+from harness.diagnose.environment.health import Doctor, judge_health, summarize_sight
 from harness.errors import UsageError
 from harness.evidence.facility import Facility
 from harness.report.doctor import render

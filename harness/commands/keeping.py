@@ -10,8 +10,8 @@ from typing import TypeVar
 import msgspec
 
 from harness.capture.channels import say
-from harness.diagnose.group import Group
-from harness.diagnose.verdict import Document
+from harness.diagnose.living.group import Group
+from harness.documents.verdict import Document
 from harness.errors import HarnessError
 from harness.evidence.case import create_case, mark_case, prune_cases, write_file
 from harness.evidence.living.look import Look

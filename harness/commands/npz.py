@@ -12,7 +12,7 @@ from harness import __version__
 from harness.capture.arrays.archive import read_array_file
 from harness.capture.arrays.room import read_room
 from harness.commands.output import print_answer
-from harness.diagnose.npz import judge_npz
+from harness.diagnose.environment.npz import judge_npz
 from harness.errors import HarnessError, UsageError
 from harness.evidence.arrays import ArrayFile, Measured, Room
 from harness.report.npz import ConversionDocument, render, render_conversion

@@ -16,7 +16,7 @@ from harness.capture.openmp.environment import find_python, take_environment_cen
 from harness.commands.hosts import open_there, start_agent
 from harness.commands.output import print_answer
 from harness.commands.targets import read_targets
-from harness.diagnose.openmp import judge_openmp
+from harness.diagnose.environment.openmp import judge_openmp
 from harness.errors import UsageError
 from harness.evidence.openmp import Census
 from harness.report.openmp import render

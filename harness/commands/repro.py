@@ -29,8 +29,8 @@ from harness.commands.progress import Progress
 from harness.commands.saving import save_failing_arm
 from harness.commands.session import Session, open_session, resume_session
 from harness.commands.trial import run_trial
-from harness.diagnose.decision import Asked, decide
-from harness.diagnose.trial import Run, check_runs, describe_run
+from harness.diagnose.experiment.arm import Run, check_runs, describe_run
+from harness.diagnose.experiment.decision import Asked, decide
 from harness.errors import EXIT_INTERRUPTED, HarnessError, NotOurs, UsageError
 from harness.evidence.experiment import Arm, Patient, Plan, Told
 from harness.report.repro import ReproDocument, render_repro, tell_outcome

@@ -25,7 +25,7 @@ from harness.errors import UsageError
 from harness.evidence import case as cases
 
 if TYPE_CHECKING:
-    from harness.diagnose.verdict import Document
+    from harness.documents.verdict import Document
 
 _HIDES_THE_FAULT = "KMP_DUPLICATE_LIB_OK"
 

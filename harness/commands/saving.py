@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.capture.reproducers import Reproducer
 from harness.capture.surroundings import read_environment
-from harness.diagnose.trial import FAULTS, Run
+from harness.diagnose.experiment.arm import FAULTS, Run
 from harness.errors import HarnessError
 from harness.evidence.experiment import Patient
 from harness.evidence.text.redaction import redact

@@ -18,12 +18,12 @@ from harness.capture.alive.looker import Quiet
 from harness.capture.channels import say
 from harness.capture.stacks import gdb_command, run_tool
 from harness.capture.trust import look_for_program
-from harness.diagnose.alive import exit_code_of
-from harness.diagnose.line import stirs_beside
-from harness.diagnose.living import judge_living
-from harness.diagnose.scene import Scene
-from harness.diagnose.stalling import tell_quiet
-from harness.diagnose.verdict import Document, Ground
+from harness.diagnose.living.document import judge_living
+from harness.diagnose.living.kinds import exit_code_of
+from harness.diagnose.living.line import stirs_beside
+from harness.diagnose.living.pace import tell_quiet
+from harness.diagnose.living.scene import Scene
+from harness.documents.verdict import Document, Ground
 from harness.errors import EXIT_COULD_NOT_LOOK, EXIT_FAULT, HarnessError, Unreadable
 from harness.evidence.case import write_file
 from harness.evidence.living.look import Look

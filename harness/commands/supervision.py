@@ -27,7 +27,7 @@ from harness.evidence import case as cases
 
 if TYPE_CHECKING:
     from harness.capture.cores.collecting import Collected
-    from harness.diagnose.verdict import Document
+    from harness.documents.verdict import Document
     from harness.evidence.run import Evidence
 
 # After a failure, what outlives the command (a resource tracker) gets this long for its last words.
@@ -212,7 +212,7 @@ def _list_words() -> Iterator[str]:
 
     yield "harness.capture.cores.collecting"
     yield "harness.capture.gather"
-    yield from (module.name for module in pkgutil.iter_modules(harness.diagnose.__path__, "harness.diagnose."))
+    yield from (module.name for module in pkgutil.walk_packages(harness.diagnose.__path__, "harness.diagnose."))
     yield "harness.report.text"
 
 
@@ -220,8 +220,8 @@ def judge_case(evidence: Evidence, case: Path) -> Document:
     """What the case says, and nothing else: now, and when its evidence is loaded again (`load_evidence`)."""
     import msgspec
 
-    from harness.diagnose.judge import judge
-    from harness.diagnose.stalled_end import add_cause, was_ended_for_stall
+    from harness.diagnose.death.details.stalled_end import add_cause, was_ended_for_stall
+    from harness.diagnose.death.judge import judge
     from harness.errors import BadCase
     from harness.evidence.gap import Gap
     from harness.evidence.text.undecoded import mark_bytes
@@ -238,7 +238,7 @@ def judge_case(evidence: Evidence, case: Path) -> Document:
 
 def load_stall(case: Path) -> Document | None:
     """The last verdict on a command that stood still. Null: the look failed, or could not be kept; it was said then."""
-    from harness.diagnose.verdict import Document
+    from harness.documents.verdict import Document
     from harness.evidence.kept_case import list_kept, load_fact
 
     stalls = list_kept(case, "stall")

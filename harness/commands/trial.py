@@ -19,8 +19,8 @@ from harness.capture.launch import find_command
 from harness.capture.steps import VARIABLE, StepFile
 from harness.commands.stall import keep_look
 from harness.commands.supervision import Job, judge_case, keep_case, supervise
-from harness.diagnose.living import judge_living
-from harness.diagnose.verdict import Document
+from harness.diagnose.living.document import judge_living
+from harness.documents.verdict import Document
 from harness.errors import HarnessError
 from harness.evidence import case as cases
 from harness.evidence.experiment import Told

@@ -26,11 +26,11 @@ from harness.commands.durations import parse_duration
 from harness.commands.hosts import ask_hosts, find_here, find_there, label_look, open_there
 from harness.commands.ps import show_choice
 from harness.commands.targets import Asked, read_targets
-from harness.diagnose.line import stirs_beside
-from harness.diagnose.living import judge_living
+from harness.diagnose.living.document import judge_living
+from harness.diagnose.living.line import stirs_beside
+from harness.diagnose.living.pace import Pace, tell_quiet
 from harness.diagnose.memory import judge_memory
-from harness.diagnose.stalling import Pace, tell_quiet
-from harness.diagnose.verdict import Document, MemoryUse
+from harness.documents.verdict import Document, MemoryUse
 from harness.errors import EXIT_COULD_NOT_LOOK, EXIT_FAULT, EXIT_INCONCLUSIVE, EXIT_INTERRUPTED, HarnessError
 from harness.evidence.living.look import Look
 from harness.evidence.run import Ending

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from harness.diagnose.verdict import Growth
+from harness.documents.verdict import Growth
 
 _LEAST_SAMPLES = 10
 _LEAST_S = 5.0

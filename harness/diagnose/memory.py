@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from harness.diagnose.growth import find_growth
-from harness.diagnose.verdict import MemoryUse
+from harness.documents.verdict import MemoryUse
 from harness.evidence.memory import Course, GroupMemory, ProcessMemory, Timeline
 
 _COURSE_POINTS = 40

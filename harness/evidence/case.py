@@ -184,9 +184,7 @@ def is_being_written(case: Path) -> bool:
 
 def read_marker(case: Path) -> dict[str, Any]:
     """BadCase: not a file, too long, or not what `mark_case` writes."""
-    from harness.evidence.text.answers import (
-        read_bounded,  # with msgspec, which a command that is only started does not need
-    )
+    from harness.evidence.text.answers import read_bounded
 
     try:
         told = json.loads(read_bounded(case / _MARKER, _MOST_MARKER_BYTES, follow=False))

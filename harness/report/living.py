@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.diagnose.living import tell_outlier
-from harness.diagnose.tree import outline
-from harness.diagnose.verdict import Document, Living, Node, Outlier, Printed
+from harness.diagnose.living.document import tell_outlier
+from harness.diagnose.living.stack_tree import outline
+from harness.documents.verdict import Document, Living, Node, Outlier, Printed
 from harness.report.sections import Item, Section, make_section
 
 _MOST_THREADS = 12

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.diagnose.limits import tell_bytes
-from harness.diagnose.verdict import Growth, MemoryUse
+from harness.diagnose.death.limits import tell_bytes
+from harness.documents.verdict import Growth, MemoryUse
 from harness.report.sections import Item
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from harness.diagnose.npz import NpzDocument, tell_bytes
+from harness.diagnose.environment.npz import NpzDocument, tell_bytes
 from harness.diagnose.words import name_some
 from harness.evidence.arrays import Array, ArrayFile, Measured
 from harness.remedy.npz import Conversion

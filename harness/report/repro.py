@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from harness.diagnose.decision import BASE, Advice, Decision
-from harness.diagnose.trial import FAULTS, Run
+from harness.diagnose.experiment.arm import FAULTS, Run
+from harness.diagnose.experiment.decision import BASE, Advice, Decision
 from harness.evidence.experiment import Patient, Plan
 from harness.report.sections import Item, Role, Section, Table, keep_told, make_headline, make_section
 from harness.report.terminal import paint

@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
-from harness.diagnose import kinds
-from harness.diagnose.alive import ALIVE_NAMES
-from harness.diagnose.group import Group
-from harness.diagnose.health import Doctor
-from harness.diagnose.npz import NpzDocument
-from harness.diagnose.openmp import OpenmpDocument
-from harness.diagnose.verdict import Document
+from harness.diagnose.death import kinds
+from harness.diagnose.environment.health import Doctor
+from harness.diagnose.environment.npz import NpzDocument
+from harness.diagnose.environment.openmp import OpenmpDocument
+from harness.diagnose.living.group import Group
+from harness.diagnose.living.kinds import ALIVE_NAMES
+from harness.documents.verdict import Document
 from harness.evidence.living.processes import ProcessTable
 from harness.evidence.run import Evidence
 from harness.report.failure import Failure

@@ -11,7 +11,7 @@ from typing import Literal, TypeVar
 
 from msgspec import Struct
 
-from harness.diagnose.verdict import Remedy, Upstream
+from harness.documents.verdict import Remedy, Upstream
 from harness.evidence.gap import Gap
 
 Role = Literal["alarm", "answer", "notice", "facts", "drawing", "remedy", "danger", "next"]

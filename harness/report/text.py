@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.diagnose.verdict import Document
+from harness.documents.verdict import Document
 from harness.report.terminal import look_of, paint, tell_headline
 from harness.report.verdict import head_verdict, list_sections
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import shlex
 from pathlib import PurePath
 
-from harness.diagnose.killers import is_told_to_leave
-from harness.diagnose.verdict import Call, Component, Document, Hypothesis, Stack
+from harness.diagnose.death.sender import is_told_to_leave
 from harness.diagnose.words import cut_words
+from harness.documents.verdict import Call, Component, Document, Hypothesis, Stack
 from harness.report.living import list_living, tell_cost
 from harness.report.memory import list_memory
 from harness.report.sections import (

@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from harness.diagnose.verdict import Document, MemoryUse
+from harness.documents.verdict import Document, MemoryUse
 from harness.evidence.living.watching import Sight
 from harness.evidence.text.transcript import clean_for_terminal
 from harness.report.memory import list_memory

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from harness.capture.quiet_stacks import OWN_WALK
 from harness.capture.stacks import LADDER, Rung, take_stacks
-from harness.diagnose.tree import Stack, find_outlier, merge
+from harness.diagnose.living.stack_tree import Stack, find_outlier, merge
 from harness.evidence.crash import CrashFrame
 from harness.report.living import draw_tree
 from harness.report.sections import make_section

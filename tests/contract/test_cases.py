@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from harness.commands.keeping import keep_look
 from harness.commands.stall import keep_look as keep_stall
 from harness.commands.supervision import judge_case, keep_case
-from harness.diagnose.group import judge_group
-from harness.diagnose.living import judge_living
+from harness.diagnose.living.document import judge_living
+from harness.diagnose.living.group import judge_group
 from harness.errors import BadCase
 from harness.evidence.case import create_case
 from harness.evidence.crash import Cpu

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from harness.diagnose.verdict import (
+from harness.documents.verdict import (
     Call,
     Component,
     Document,

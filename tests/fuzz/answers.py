@@ -40,9 +40,9 @@ from harness.capture.snapshot import read_status as read_snapshot_status
 from harness.capture.steps import StepFile
 from harness.capture.system import read_kernel_lines
 from harness.capture.thread_calls import read_doing, survives_stop
-from harness.diagnose.group import judge_group
-from harness.diagnose.judge import judge
-from harness.diagnose.living import judge_living
+from harness.diagnose.death.judge import judge
+from harness.diagnose.living.document import judge_living
+from harness.diagnose.living.group import judge_group
 from harness.errors import Unreadable
 from harness.evidence.living.look import Look, check_look
 from harness.evidence.openmp import Census

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from harness.commands.supervision import judge_case
-from harness.diagnose.living import judge_living
+from harness.diagnose.living.document import judge_living
 from harness.evidence.kept_case import load_evidence, load_look
 from harness.evidence.living.look import Look
 from harness.evidence.senders import ON_STALL_TERM

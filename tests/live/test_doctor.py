@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from harness.capture.facilities import injection, look_at_facilities
-from harness.diagnose.health import Doctor
+from harness.diagnose.environment.health import Doctor
 from harness.evidence.facility import Facility
 
 DOCTOR = [sys.executable, "-m", "harness", "doctor"]

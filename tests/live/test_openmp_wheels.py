@@ -13,7 +13,7 @@ import pytest
 from harness.capture.openmp.platform_tags import check_target
 from harness.capture.openmp.wheel_download import Fetched, fetch_wheels
 from harness.capture.openmp.wheels import read_wheels
-from harness.diagnose.openmp import rule
+from harness.diagnose.environment.openmp import rule
 from harness.errors import HarnessError
 from harness.evidence.openmp import Census
 from harness.remedy.openmp import apply, plan_fix, undo

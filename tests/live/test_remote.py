@@ -16,7 +16,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from harness.diagnose.living import judge_living
+from harness.diagnose.living.document import judge_living
 from harness.evidence.living.look import Look
 from harness.report.schemas import DIRECTORY
 from tests.live.playing import play_hosts

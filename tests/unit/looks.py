@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.diagnose.alive_document import judge_look
-from harness.diagnose.verdict import Document
+from harness.diagnose.living.verdict import judge_look
+from harness.documents.verdict import Document
 from harness.evidence.crash import CrashFrame
 from harness.evidence.living.look import (
     Counter,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.diagnose.trial import Run
-from harness.diagnose.verdict import Component, Document, Outcome, ProcessRef, Target, Verdict
+from harness.diagnose.experiment.arm import Run
+from harness.documents.verdict import Component, Document, Outcome, ProcessRef, Target, Verdict
 from harness.evidence.experiment import Plan
 
 PYTHON = "/venv/bin/python"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.diagnose.address import Fault, describe_fault, fault_address, name_si_code
-from harness.diagnose.sicodes import REFUSED, UNTOLD
+from harness.diagnose.death.crash.address import Fault, describe_fault, fault_address, name_si_code
+from harness.diagnose.death.crash.si_codes import REFUSED, UNTOLD
 from tests.unit.crashes import (
     ABRT,
     ACCERR,

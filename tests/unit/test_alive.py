@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from harness.diagnose.alive import ALIVE_NAMES, exit_code_of
-from harness.diagnose.alive_document import judge_look
-from harness.diagnose.line import stirs_beside
-from harness.diagnose.moving import estimate_next
-from harness.diagnose.verdict import Document
-from harness.diagnose.waiting import describe_threads, name_thread
+from harness.diagnose.living.kinds import ALIVE_NAMES, exit_code_of
+from harness.diagnose.living.line import stirs_beside
+from harness.diagnose.living.no_fault import estimate_next
+from harness.diagnose.living.thread_waits import describe_threads, name_thread
+from harness.diagnose.living.verdict import judge_look
+from harness.documents.verdict import Document
 from harness.evidence.crash import CrashFrame
 from harness.evidence.gap import Gap
 from harness.evidence.living.look import (

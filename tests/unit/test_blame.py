@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from harness.diagnose.blame import blame, crosses_openmp, describe_thread
+from harness.diagnose.death.crash.blame import blame, crosses_openmp, describe_thread
 from harness.diagnose.plumbing import is_plumbing, plain_function, shorten_function
 from harness.diagnose.signature import normalise_stack
-from harness.diagnose.verdict import Component
+from harness.documents.verdict import Component
 from harness.evidence.crash import Crash, CrashFrame, CrashThread, Image
 from harness.evidence.openmp import Census, Place, Runtime
 from tests.unit.crashes import (

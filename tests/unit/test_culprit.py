@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from harness.diagnose.judge import judge
+from harness.diagnose.death.judge import judge
 from harness.evidence.memory import Kill
 from harness.evidence.run import Ending, Exit, Process, Uncaught
 from tests.unit.evidence import run_evidence, told

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from harness.diagnose.decision import Asked, bound_rate, decide
-from harness.diagnose.factors import contrast_factors
-from harness.diagnose.trial import Run, check_runs
+from harness.diagnose.experiment.arm import Run, check_runs
+from harness.diagnose.experiment.decision import Asked, bound_rate, decide
+from harness.diagnose.experiment.factors import contrast_factors
 from harness.evidence.experiment import Patient
 from harness.report.repro import ReproDocument, render_repro
 from harness.report.standalone import pin_requirements, write_standalone

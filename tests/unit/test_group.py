@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from harness.diagnose.group import exit_code_of_group, judge_group, share_verdicts
-from harness.diagnose.living import judge_living, tell_outlier
+from harness.diagnose.living.document import judge_living, tell_outlier
+from harness.diagnose.living.group import exit_code_of_group, judge_group, share_verdicts
 from harness.evidence.gap import Gap
 from harness.evidence.living.look import LivingProcess, Look, Wait
 from harness.evidence.living.unflushed import Unflushed

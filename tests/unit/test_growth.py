@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from harness.diagnose.growth import find_growth
 from harness.diagnose.memory import judge_memory, thin_out
-from harness.diagnose.verdict import MemoryUse
+from harness.documents.verdict import MemoryUse
 from harness.evidence.memory import Limit, ProcessMemory, Timeline
 from harness.report.memory import list_memory, tell_growth
 from harness.report.terminal import sparkline, tell_items

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from harness.capture.processor import read_cpu
-from harness.diagnose.address import describe_fault
-from harness.diagnose.instructions import decode
-from harness.diagnose.judge import judge
+from harness.diagnose.death.crash.address import describe_fault
+from harness.diagnose.death.crash.instructions import decode
+from harness.diagnose.death.judge import judge
 from harness.evidence.crash import Cpu
 from harness.evidence.run import Ending
 from tests.unit.crashes import ILL, crash, native, thread

@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
-from harness.diagnose.differential import late_settings
-from harness.diagnose.judge import judge
+from harness.diagnose.death.details.differential import late_settings
+from harness.diagnose.death.judge import judge
 from harness.evidence.crash import Crash
 from harness.evidence.run import (
     Channel,

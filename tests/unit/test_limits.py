@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.capture.room import read_room
-from harness.diagnose.judge import judge
-from harness.diagnose.verdict import Document
+from harness.diagnose.death.judge import judge
+from harness.documents.verdict import Document
 from harness.evidence.gap import Gap
 from harness.evidence.memory import FullDisk, Kill, Limit, PidsGroup, Room, Timeline
 from harness.evidence.run import Ending, OomCount, PassedSignal

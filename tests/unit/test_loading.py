@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from harness.diagnose.judge import judge
-from harness.diagnose.loading import MARKERS
+from harness.diagnose.death.judge import judge
+from harness.diagnose.death.loading import MARKERS
 from harness.evidence.run import Ending
 from tests.unit.evidence import run_evidence, told
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.diagnose.judge import judge
-from harness.diagnose.kinds import KINDS
+from harness.diagnose.death.judge import judge
+from harness.diagnose.death.kinds import KINDS
 from tests.unit.evidence import LOGS, kernel_evidence, log_evidence, read_log
 
 # From tests/data/logs/SOURCES.md, which was written before this program.

@@ -23,7 +23,7 @@ from harness.capture.alive.macos import (
     stacks_path,
 )
 from harness.capture.remote.table import parse_clock_s, read_ps
-from harness.diagnose.living import judge_living
+from harness.diagnose.living.document import judge_living
 from harness.evidence.crash import CrashFrame
 from harness.evidence.living.look import Look
 

@@ -15,7 +15,7 @@ from harness.capture.arrays.archive import read_array_file
 from harness.capture.arrays.directory import list_overlaps
 from harness.capture.arrays.header import BadHeader, read_header
 from harness.capture.arrays.room import read_room
-from harness.diagnose.npz import judge_npz
+from harness.diagnose.environment.npz import judge_npz
 from harness.errors import HarnessError
 from harness.evidence.arrays import Array, ArrayFile, Room
 from harness.remedy import npz as remedy

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from harness.capture.macos_memory import parse_jetsam, parse_memorystatus
-from harness.diagnose.judge import judge
-from harness.diagnose.verdict import Document
+from harness.diagnose.death.judge import judge
+from harness.documents.verdict import Document
 from harness.evidence.gap import Gap
 from harness.evidence.memory import GroupKills, Room
 from harness.evidence.run import Ending, KernelLine, Memory, OomCount, Process

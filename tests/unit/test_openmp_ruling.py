@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.diagnose.openmp import FLAG, judge_openmp, rule
+from harness.diagnose.environment.openmp import FLAG, judge_openmp, rule
 from harness.evidence.openmp import Binding, Caller, Census, Place, Runtime, Setting, Subject
 from harness.report.openmp import render
 

@@ -7,8 +7,8 @@ import signal
 import pytest
 from msgspec import structs
 
-from harness.diagnose.judge import judge
-from harness.diagnose.losses import is_command
+from harness.diagnose.death.judge import judge
+from harness.diagnose.death.losses import is_command
 from harness.evidence.memory import Kill
 from harness.evidence.run import Channel, Ending, Evidence, Exit, Process, Uncaught
 from tests.unit.evidence import run_evidence, told

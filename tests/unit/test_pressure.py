@@ -10,7 +10,7 @@ from harness.capture.cgroup import read_bound
 from harness.capture.courses import ProcessCourse
 from harness.capture.pressure import Pressure
 from harness.capture.sampler import Sampler
-from harness.diagnose.judge import judge
+from harness.diagnose.death.judge import judge
 from harness.evidence.crash import CrashFrame
 from harness.evidence.glimpse import Glimpse, GlimpseThread
 from harness.evidence.memory import GroupKills

@@ -6,10 +6,10 @@ import signal
 
 import pytest
 
-from harness.diagnose import matching
-from harness.diagnose.judge import judge
-from harness.diagnose.kinds import KINDS
-from harness.diagnose.matching import Marker
+from harness.diagnose.death import matching
+from harness.diagnose.death.judge import judge
+from harness.diagnose.death.kinds import KINDS
+from harness.diagnose.death.matching import Marker
 from harness.evidence.crash import Crash
 from harness.evidence.memory import Kill
 from harness.evidence.run import Channel, Ending, Exit, Part, PassedSignal, Process, Transcript, Uncaught

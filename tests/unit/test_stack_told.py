@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 
-from harness.diagnose.judge import judge
-from harness.diagnose.verdict import Document
+from harness.diagnose.death.judge import judge
+from harness.documents.verdict import Document
 from harness.evidence.crash import CrashFrame
 from harness.evidence.run import Ending
 from harness.report.text import render

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from harness.diagnose.living import judge_living
-from harness.diagnose.task_words import draw_tasks, tell_chain
-from harness.diagnose.verdict import Document
+from harness.diagnose.living.document import judge_living
+from harness.diagnose.living.tasks.task_words import draw_tasks, tell_chain
+from harness.documents.verdict import Document
 from harness.evidence.crash import CrashFrame
 from harness.evidence.living.look import LivingProcess, LivingThread, Rest, Wait
 from harness.evidence.living.tasks import AsyncTask, EventLoop, Tasks

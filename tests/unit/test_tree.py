@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from harness.diagnose.tree import Stack, collect_stacks, find_outlier, merge, outline, tell_ranks
+from harness.diagnose.living.stack_tree import Stack, collect_stacks, find_outlier, merge, outline, tell_ranks
 from harness.evidence.crash import CrashFrame
 from tests.unit.crashes import LIBC, PYTHON, native, python
 from tests.unit.looks import SITE, line, process, thread

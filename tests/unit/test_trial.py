@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from harness.capture.steps import StepFile
-from harness.diagnose.trial import check_runs, describe_run
-from harness.diagnose.verdict import Progress
+from harness.diagnose.experiment.arm import check_runs, describe_run
+from harness.documents.verdict import Progress
 from harness.evidence.experiment import Arm, Patient, Told
 from tests.unit.runs import RAN, make_document, make_run
 

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from harness.diagnose.judge import judge
+from harness.diagnose.death.judge import judge
 from harness.evidence.gap import Gap
 from harness.evidence.run import Core, Ending, Evidence, Process
 from tests.unit.evidence import run_evidence

@@ -1,8 +1,8 @@
 """Does a process sleep as a whole, and has it handlers of signals that could let one of its threads go on? Linux.
 
 Reads /proc, and what Python does on Ctrl-C; stops nothing. Which waits could end is a judgement;
-`diagnose/abandoned.py` makes it. A timer cannot wake anybody without a handler or a thread of its own, so that it is
-not looked for.
+`diagnose/living/locks/abandoned.py` makes it. A timer cannot wake anybody without a handler or a thread of its own, so
+that it is not looked for.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Why a command ended: the table of deaths and its rules."""

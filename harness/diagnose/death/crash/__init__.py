@@ -1,0 +1,1 @@
+"""One crash: the address, the instruction, who is to blame."""

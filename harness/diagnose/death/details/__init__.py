@@ -1,0 +1,1 @@
+"""What a verdict tells besides its kind."""

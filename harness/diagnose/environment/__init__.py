@@ -1,0 +1,1 @@
+"""What is installed, in a file, on a machine: OpenMP, arrays, facilities."""

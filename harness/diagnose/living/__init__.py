@@ -1,0 +1,1 @@
+"""What living processes do: the table of the living and its rules."""

@@ -1,0 +1,1 @@
+"""Threads that wait for what can never come."""

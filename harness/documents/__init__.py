@@ -1,0 +1,1 @@
+"""What `--json` prints: types only."""
