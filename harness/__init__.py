@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from harness.pulse import beat as beat
+from harness.beat import beat as beat
 
 __version__ = "0.1.0"
 
 
 def enable(cases: str | None = None) -> None:
-    """Captures a crash of this process, where its launch command cannot be changed. Limits: harness.commands.enable."""
-    from harness.commands.enable import enable as start
+    """Captures a crash of this process, where its launch command cannot be changed. Limits: harness.in_process."""
+    from harness.in_process import enable as start
 
     start(cases)

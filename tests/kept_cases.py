@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from harness.commands.supervision import judge_case
+from harness.commands.job import judge_case
 from harness.diagnose.living.document import judge_living
 from harness.diagnose.living.group import judge_group
 from harness.documents.verdict import Document

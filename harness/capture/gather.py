@@ -25,7 +25,7 @@ from harness.capture.surroundings import ask_interpreter, read_environment, read
 from harness.capture.system import count_oom_kills, read_daemon_lines, read_kernel_lines, read_memory
 from harness.capture.timeline import make_timeline
 from harness.capture.tree import Member, Tree, read_exit
-from harness.evidence import run as model
+from harness.evidence import run as run_facts
 from harness.evidence.crash import Crash
 from harness.evidence.gap import Gap
 from harness.evidence.memory import Kill, Room
@@ -35,7 +35,7 @@ _NO_EXIT = -1  # native/harness.h, struct harness_ending
 _BY_DAEMONS = ("SIGTERM", "SIGKILL")
 
 
-def gather(supervisor: Supervisor, argv: list[str], no_link: str | None) -> model.Evidence:
+def gather(supervisor: Supervisor, argv: list[str], no_link: str | None) -> run_facts.Evidence:
     """Of a command that was supervised; its output is read later, from what is kept of it."""
     tree, channels = supervisor.tree, supervisor.channels
     reports = supervisor.link.list_reports() if supervisor.link else []
@@ -83,7 +83,7 @@ def gather(supervisor: Supervisor, argv: list[str], no_link: str | None) -> mode
         exits=tuple(_exit(record, tree.started_ns) for record in supervisor.endings if record.status != _NO_EXIT),
         sees_births=supervisor.sees_births,
         signals=tuple(
-            model.PassedSignal(model.name_signal(arrived.signo), *arrived[1:]) for arrived in supervisor.signals
+            run_facts.PassedSignal(run_facts.name_signal(arrived.signo), *arrived[1:]) for arrived in supervisor.signals
         ),
         channels=tuple(_channel(channel, tree.started_ns) for channel in channels),
         kernel=(*kernel, *daemons),
@@ -92,20 +92,22 @@ def gather(supervisor: Supervisor, argv: list[str], no_link: str | None) -> mode
         timeline=timeline,
         room=room,
         glimpses=glimpses,
-        kills=tuple(Kill(model.name_signal(sent.signo), *sent[1:]) for sent in supervisor.killers.sent),
+        kills=tuple(Kill(run_facts.name_signal(sent.signo), *sent[1:]) for sent in supervisor.killers.sent),
         script=read_scripts(processes, cwd),
         gaps=tuple(gap for gap in gaps if gap is not None),
     )
 
 
-def gather_caller(pid: int, argv: tuple[str, ...], link: Link, pidfd: int, started_ns: int) -> model.Evidence:
+def gather_caller(pid: int, argv: tuple[str, ...], link: Link, pidfd: int, started_ns: int) -> run_facts.Evidence:
     """Of a process that was not started by us and has asked for the crash link: `harness.enable()`."""
     status, source = read_exit(pidfd, pid)
-    ending = model.Ending(signo=link.reports[-1].record.signo)
+    ending = run_facts.Ending(signo=link.reports[-1].record.signo)
     if status is not None:
-        ending = model.Ending.from_wait_status(status)
+        ending = run_facts.Ending.from_wait_status(status)
     ended_s = (time.monotonic_ns() - started_ns) / 1e9
-    process = model.Process(pid, 0, "python", argv, sys.executable, 0.0, None, ended_s, ending, source or "crash link")
+    process = run_facts.Process(
+        pid, 0, "python", argv, sys.executable, 0.0, None, ended_s, ending, source or "crash link"
+    )
     cwd, cwd_gap = _read_cwd()
     return _describe_run(
         pid,
@@ -120,8 +122,8 @@ def gather_caller(pid: int, argv: tuple[str, ...], link: Link, pidfd: int, start
     )
 
 
-def _describe_run(pid: int, argv: Iterable[str], reports: Iterable[Report], **facts: Any) -> model.Evidence:
-    return model.Evidence(
+def _describe_run(pid: int, argv: Iterable[str], reports: Iterable[Report], **facts: Any) -> run_facts.Evidence:
+    return run_facts.Evidence(
         harness=__version__,
         origin="run",
         argv=tuple(argv),
@@ -140,15 +142,15 @@ def _end_gap(tree: Tree) -> Gap | None:
     return Gap(what, "there were more processes than descriptors to watch them with", "ulimit -n")
 
 
-def _glimpse_gaps(unseen: dict[int, str], processes: tuple[model.Process, ...]) -> list[Gap]:
+def _glimpse_gaps(unseen: dict[int, str], processes: tuple[run_facts.Process, ...]) -> list[Gap]:
     """Of those that SIGKILL ended: all others tell themselves where they were."""
     killed = {process.pid for process in processes if process.ending and process.ending.signame == "SIGKILL"}
     return [Gap(f"where process {pid} was near its limit", why) for pid, why in unseen.items() if pid in killed]
 
 
 def _ask_daemons(
-    processes: tuple[model.Process, ...], started_ns: int
-) -> tuple[tuple[model.KernelLine, ...], Gap | None]:
+    processes: tuple[run_facts.Process, ...], started_ns: int
+) -> tuple[tuple[run_facts.KernelLine, ...], Gap | None]:
     """Only where one of them may have killed: they send SIGTERM and SIGKILL."""
     killed = {process.pid for process in processes if process.ending and process.ending.signame in _BY_DAEMONS}
     return read_daemon_lines(killed, started_ns) if killed else ((), None)
@@ -165,9 +167,9 @@ def _read_cwd() -> tuple[str, Gap | None]:
         return "", Gap("working directory", "it was deleted during the run")
 
 
-def _process(member: Member, peak_rss_bytes: int | None) -> model.Process:
+def _process(member: Member, peak_rss_bytes: int | None) -> run_facts.Process:
     status = member.wait_status
-    return model.Process(
+    return run_facts.Process(
         pid=member.pid,
         ppid=member.ppid,
         name=member.name,
@@ -176,22 +178,22 @@ def _process(member: Member, peak_rss_bytes: int | None) -> model.Process:
         first_seen_s=member.first_seen_s,
         rank=member.rank,
         ended_s=member.ended_s,
-        ending=None if status is None else model.Ending.from_wait_status(status),
+        ending=None if status is None else run_facts.Ending.from_wait_status(status),
         source=member.source,
         peak_rss_bytes=peak_rss_bytes or None,
         alive_s=member.alive_s if member.told_s is None else None,
     )
 
 
-def _uncaught(record: Any, started_ns: int) -> model.Uncaught:
+def _uncaught(record: Any, started_ns: int) -> run_facts.Uncaught:
     lines = tuple(record.lines) if record.lines[0] else ()
-    return model.Uncaught(record.pid, (record.time_ns - started_ns) / 1e9, _text(record.type) or "?", lines)
+    return run_facts.Uncaught(record.pid, (record.time_ns - started_ns) / 1e9, _text(record.type) or "?", lines)
 
 
-def _exit(record: Any, started_ns: int) -> model.Exit:
+def _exit(record: Any, started_ns: int) -> run_facts.Exit:
     at_s = (record.time_ns - started_ns) / 1e9
     caller = _text(record.caller)
-    return model.Exit(record.pid, at_s, record.status & 0xFF, bool(record.finalised), _text(record.type), caller)
+    return run_facts.Exit(record.pid, at_s, record.status & 0xFF, bool(record.finalised), _text(record.type), caller)
 
 
 def _text(field: Any) -> str | None:
@@ -242,9 +244,9 @@ def _link_gaps(record: Any) -> list[Gap]:
     return gaps
 
 
-def _channel(channel: Channel, started_ns: int) -> model.Channel:
+def _channel(channel: Channel, started_ns: int) -> run_facts.Channel:
     state = channel.state
-    return model.Channel(
+    return run_facts.Channel(
         name=channel.name,
         kind=channel.kind,
         bytes_in=int(state.bytes_in),
@@ -258,7 +260,7 @@ def _channel(channel: Channel, started_ns: int) -> model.Channel:
 def _relay_gaps(supervisor: Supervisor) -> list[Gap]:
     gaps = []
     for channel, status in supervisor.lost_relays:
-        ending = model.Ending.from_wait_status(status)
+        ending = run_facts.Ending.from_wait_status(status)
         why = f"its relay process was ended by {ending.signame or ending.exit_code} and replaced"
         gaps.append(Gap(f"up to 64 KiB of {channel.name}", why))
     return gaps

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 
 from harness import __version__
-from harness.alone import run_alone
+from harness.commands.alone import run_alone
 from harness.errors import EXIT_INTERRUPTED, EXIT_OUR_BUG, EXIT_USAGE, CouldNotStart, HarnessError, NotSupervised
 
 _BUGS = "please report this with the traceback above"
@@ -245,7 +245,8 @@ def _add_npz(commands: argparse._SubParsersAction[_Parser]) -> None:
 
 
 def find_command(name: str) -> Callable[[argparse.Namespace], int]:
-    module = importlib.import_module(f"harness.commands.{name}")
+    room = f"harness.commands.{name}"
+    module = importlib.import_module(f"{room}.command" if name == "repro" else room)
     command: Callable[[argparse.Namespace], int] = getattr(module, f"{name}_command")
     return command
 

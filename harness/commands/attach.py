@@ -8,11 +8,11 @@ from __future__ import annotations
 import argparse
 
 from harness.commands.durations import parse_duration
-from harness.commands.hosts import take_looks
-from harness.commands.keeping import Answer, keep_look
+from harness.commands.looks.case import Answer, keep_look
+from harness.commands.looks.hosts import take_looks
+from harness.commands.looks.targets import Asked, read_targets
 from harness.commands.output import print_answer
 from harness.commands.ps import show_choice
-from harness.commands.targets import Asked, read_targets
 from harness.diagnose.living.document import judge_living
 from harness.diagnose.living.group import exit_code_of_group, judge_group
 from harness.diagnose.living.kinds import exit_code_of

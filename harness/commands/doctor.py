@@ -14,9 +14,9 @@ import msgspec
 from harness import __version__
 from harness.capture.facilities import look_at_facilities
 from harness.capture.remote.look import prepare
-from harness.commands.hosts import name_place, open_there, start_agent
+from harness.commands.looks.hosts import name_place, open_there, start_agent
+from harness.commands.looks.targets import Asked, read_targets
 from harness.commands.output import print_answer
-from harness.commands.targets import Asked, read_targets
 from harness.diagnose.environment.health import Doctor, judge_health, summarize_sight
 from harness.errors import UsageError
 from harness.evidence.facility import Facility

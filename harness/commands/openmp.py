@@ -13,9 +13,9 @@ import msgspec
 from harness import __version__
 from harness.capture.channels import say
 from harness.capture.openmp.environment import find_python, take_environment_census
-from harness.commands.hosts import open_there, start_agent
+from harness.commands.looks.hosts import open_there, start_agent
+from harness.commands.looks.targets import read_targets
 from harness.commands.output import print_answer
-from harness.commands.targets import read_targets
 from harness.diagnose.environment.openmp import judge_openmp
 from harness.errors import UsageError
 from harness.evidence.openmp import Census

@@ -20,7 +20,7 @@ from harness.capture.launch import find_command
 from harness.capture.refusals import REFUSED, explain
 from harness.capture.supervise import Supervisor
 from harness.commands.durations import parse_duration
-from harness.commands.supervision import Job, Supervised, judge_case, keep_case, supervise
+from harness.commands.job import Job, Supervised, judge_case, keep_case, supervise
 from harness.errors import UsageError
 from harness.evidence import case as cases
 
@@ -106,7 +106,7 @@ def _has_stalled(supervisor: Supervisor) -> bool:
 
 def _make_look(arguments: argparse.Namespace, case: Path, channel: str) -> Look:
     def look(pids: tuple[int, ...], quiet: Quiet | None) -> int:
-        from harness.commands.stall import Asked, look_at_job
+        from harness.commands.job_look import Asked, look_at_job
 
         return look_at_job(Asked(pids, quiet, arguments.on_stall == "core", arguments.quiet), case, channel)
 

@@ -23,9 +23,9 @@ from harness.capture.remote.look import prepare, take_remote_look
 from harness.capture.remote.place import Host
 from harness.capture.remote.watching import RemoteWatched, RemoteWatching
 from harness.commands.durations import parse_duration
-from harness.commands.hosts import ask_hosts, find_here, find_there, label_look, open_there
+from harness.commands.looks.hosts import ask_hosts, find_here, find_there, label_look, open_there
+from harness.commands.looks.targets import Asked, read_targets
 from harness.commands.ps import show_choice
-from harness.commands.targets import Asked, read_targets
 from harness.diagnose.living.document import judge_living
 from harness.diagnose.living.line import stirs_beside
 from harness.diagnose.living.pace import Pace, tell_quiet

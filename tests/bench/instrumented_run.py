@@ -56,7 +56,7 @@ def instrument(place):
 def main():
     arguments = timed("import harness.commands, parse the words", import_commands)()
     run = timed("import harness.commands.run", import_run)()
-    rooms = (run, sys.modules["harness.commands.supervision"])
+    rooms = (run, sys.modules["harness.commands.job"])
     values = [value for room in rooms for value in vars(room).values()]
     places = [value for value in values if isinstance(value, (MODULE, CLASS)) and is_ours(value)]
     for place in (*rooms, *places, sys.modules["harness.capture.channels"].Channel):

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from harness.commands.keeping import keep_look
-from harness.commands.stall import keep_look as keep_stall
-from harness.commands.supervision import judge_case, keep_case
+from harness.commands.job import judge_case, keep_case
+from harness.commands.job_look import keep_look as keep_stall
+from harness.commands.looks.case import keep_look
 from harness.diagnose.living.document import judge_living
 from harness.diagnose.living.group import judge_group
 from harness.errors import BadCase

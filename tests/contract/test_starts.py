@@ -17,8 +17,8 @@ _OWN = "our own interpreter, isolated, with what is ours"
 _TYPED = "the user's own word"
 _CHECKED = "find_program, look_for_program or find_tool"
 STARTS = {
-    "alone.py run_alone": _TYPED,
-    "commands/enable.py enable": f"{_OWN}; sys.path without the working directory",
+    "commands/alone.py run_alone": _TYPED,
+    "in_process.py enable": f"{_OWN}; sys.path without the working directory",
     "capture/launch.py _start": f"{_TYPED} (harness_start)",
     "capture/alive/unflushed.py start": _OWN,
     "capture/arrays/measuring.py _ask": "ask_importing, find_python(imports=True)",
@@ -48,7 +48,7 @@ SEARCHES = {
     "capture/remote/far/tools.py find_tool": "check_program",
     "capture/trust.py look_for_program": "check_program",
     "capture/trust.py find_tool": "check_program",
-    "commands/stall.py _why_no_core": "only whether there is one",
+    "commands/job_look.py _why_no_core": "only whether there is one",
 }
 
 

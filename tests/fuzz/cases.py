@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from harness.commands.supervision import judge_case
+from harness.commands.job import judge_case
 from harness.diagnose.living.document import judge_living
 from harness.evidence.kept_case import load_evidence, load_look
 from harness.evidence.living.look import Look

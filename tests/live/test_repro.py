@@ -19,7 +19,7 @@ import pytest
 from harness.capture.reproducers import list_reproducers
 from harness.capture.standin import NAME
 from harness.commands import main
-from harness.commands.session import open_session
+from harness.commands.repro.resume import open_session
 from harness.report.schemas import DIRECTORY
 from tests.kept_cases import check_run
 from tests.live.processes import Terminal, is_gone, shell_status

@@ -357,7 +357,7 @@ def test_a_journalctl_of_another_is_not_run_and_that_is_told(theirs: Path, monke
 
 
 def test_a_gdb_of_another_writes_no_core(theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from harness.commands.stall import _ask_gdb, _why_no_core
+    from harness.commands.job_look import _ask_gdb, _why_no_core
 
     monkeypatch.setenv("PATH", f"{theirs / 'bin'}:{os.environ['PATH']}")
     for why in (_why_no_core(os.getpid(), tmp_path), _ask_gdb(os.getpid(), tmp_path / "core")):

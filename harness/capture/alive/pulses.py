@@ -9,8 +9,8 @@ import struct
 import time
 from pathlib import Path
 
+from harness.beat import MAGIC, ROOM, list_paths
 from harness.capture.alive.living import age_s, read_stat, read_status
-from harness.pulse import MAGIC, ROOM, list_paths
 
 
 def read_pulse(pid: int) -> int | None:

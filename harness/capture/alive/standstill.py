@@ -15,7 +15,7 @@ import struct
 import time
 from collections.abc import Iterator, Mapping
 
-from harness.pulse import MAGIC, ROOM, list_paths
+from harness.beat import MAGIC, ROOM, list_paths
 
 _SAMPLES = 16  # in the time asked for
 _FASTEST_S = 0.1

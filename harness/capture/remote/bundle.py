@@ -16,7 +16,7 @@ from harness.capture.payload import payload
 
 _PACKAGE = Path(__file__).parents[2]
 _AGENT = "harness.capture.remote.far.agent"
-_ROOMS = ("harness.capture.", "harness.evidence.", "harness.errors", "harness.native", "harness.pulse")
+_ROOMS = ("harness.capture.", "harness.evidence.", "harness.errors", "harness.native", "harness.beat")
 _NEEDS_OTHERS = {"harness.capture.alive.processes_elsewhere"}
 _ONE_AT_A_TIME = threading.Lock()
 _PROBES = ("probes/unflushed.py",)

@@ -69,9 +69,13 @@ class Words(NamedTuple):
         said = [
             (sentence, Ground(f"printed: {match[0].strip()}", str(place)))
             for sentence in SENTENCES
-            for match, place in last_words.search(evidence.transcripts, sentence.pattern)  # anchored, as all notices are
+            for match, place in last_words.search(
+                evidence.transcripts, sentence.pattern
+            )  # anchored, as all notices are
         ]
-        return cls(last_words.find_notices(evidence.transcripts), last_words.find_tracebacks(evidence.transcripts), said)
+        return cls(
+            last_words.find_notices(evidence.transcripts), last_words.find_tracebacks(evidence.transcripts), said
+        )
 
     def printed(self, evidence: Evidence) -> Printed:
         return Printed(self.notices, self.exceptions, last_words.find_dumps(evidence.transcripts))

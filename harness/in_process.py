@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _started = False
 # Not `-m`: the working directory, which others may be able to write, would come before the standard library.
 _HELPER = (
-    "import sys; sys.path[:] = [*filter(None, sys.path), sys.argv[1]]; from harness.commands.enable import watch; "
+    "import sys; sys.path[:] = [*filter(None, sys.path), sys.argv[1]]; from harness.in_process import watch; "
     "watch(int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else None)"
 )
 
@@ -43,7 +43,7 @@ def enable(cases: str | None = None) -> None:
     if not faulthandler.is_enabled():
         faulthandler.enable()
     helper = subprocess.Popen(
-        [sys.executable, "-c", _HELPER, str(Path(__file__).parents[2]), str(os.getpid()), *([cases] if cases else [])],
+        [sys.executable, "-c", _HELPER, str(Path(__file__).parents[1]), str(os.getpid()), *([cases] if cases else [])],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         start_new_session=True,
@@ -84,7 +84,7 @@ def watch(pid: int, cases: str | None) -> None:
 def _report(pid: int, pidfd: int, link: Link, argv: tuple[str, ...], cases: str | None, started_ns: int) -> None:
     from harness.capture.channels import say
     from harness.capture.gather import gather_caller
-    from harness.commands.supervision import judge_case, keep_case
+    from harness.commands.job import judge_case, keep_case
     from harness.evidence.case import create_case
     from harness.evidence.text.redaction import redact
     from harness.report.text import look_of, render

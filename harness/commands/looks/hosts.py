@@ -26,7 +26,7 @@ from harness.capture.remote.look import prepare, take_remote_look
 from harness.capture.remote.place import HERE, Host, name_hosts
 from harness.capture.remote.session import Session
 from harness.capture.remote.table import Listing, list_processes
-from harness.commands.targets import Asked
+from harness.commands.looks.targets import Asked
 from harness.errors import HarnessError
 from harness.evidence.gap import Gap
 from harness.evidence.living.look import Look

@@ -17,8 +17,8 @@ from harness.capture.alive.look import take_look
 from harness.capture.apart import Apart
 from harness.capture.launch import find_command
 from harness.capture.steps import VARIABLE, StepFile
-from harness.commands.stall import keep_look
-from harness.commands.supervision import Job, judge_case, keep_case, supervise
+from harness.commands.job import Job, judge_case, keep_case, supervise
+from harness.commands.job_look import keep_look
 from harness.diagnose.living.document import judge_living
 from harness.documents.verdict import Document
 from harness.errors import HarnessError

@@ -25,10 +25,10 @@ from harness.capture.openmp.installed import find_python, locate_python
 from harness.capture.reproducers import Reproducer, ask_patient, list_reproducers
 from harness.commands.durations import parse_duration
 from harness.commands.output import print_answer
-from harness.commands.progress import Progress
-from harness.commands.saving import save_failing_arm
-from harness.commands.session import Session, open_session, resume_session
-from harness.commands.trial import run_trial
+from harness.commands.repro.arm import run_trial
+from harness.commands.repro.progress import Progress
+from harness.commands.repro.resume import Session, open_session, resume_session
+from harness.commands.repro.save import save_failing_arm
 from harness.diagnose.experiment.arm import Run, check_runs, describe_run
 from harness.diagnose.experiment.decision import Asked, decide
 from harness.errors import EXIT_INTERRUPTED, HarnessError, NotOurs, UsageError

@@ -1,0 +1,1 @@
+"""Commands that look: which processes of which hosts are meant, and how they are asked."""

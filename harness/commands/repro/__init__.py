@@ -1,0 +1,1 @@
+"""`harness repro`: experiments of several arms."""
