@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 
 from harness.capture.frames import SIGNAL_FRAME, NativeFrame, Places, place_native
+from harness.capture.machine.trust import find_program
 from harness.capture.stacks import Rung, Said, gdb_command, run_tool
-from harness.capture.trust import find_program
 from harness.evidence.crash import CrashFrame, CrashThread, ToolRun
 from harness.evidence.text.answers import read_number
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from harness.capture import cgroup
+from harness.capture.machine import cgroup
 from harness.capture.tree import Tree, read_file
 
 if TYPE_CHECKING:

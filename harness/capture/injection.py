@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from harness.capture.files.elf import Elf
-from harness.capture.payload import payload
+from harness.capture.machine.payload import payload
 from harness.native import LIBRARY
 
 _VARIABLES = {"darwin": "DYLD_INSERT_LIBRARIES"}

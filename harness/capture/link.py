@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness import native
 from harness.capture.leftovers import remove_leftovers
+from harness.capture.machine.refusals import REFUSED, explain
 from harness.capture.peer import read_peer
-from harness.capture.refusals import REFUSED, explain
 from harness.evidence.case import make_private_directories
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.capture.trust import look_for_program
+from harness.capture.machine.trust import look_for_program
 from harness.evidence.facility import Seen
 
 _DEADLINE_S = 5

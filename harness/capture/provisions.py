@@ -10,9 +10,9 @@ import os
 import resource
 from pathlib import Path
 
-from harness.capture import cgroup
 from harness.capture.cores.finding import is_contained
-from harness.capture.killers import Killers
+from harness.capture.machine import cgroup
+from harness.capture.machine.killers import Killers
 from harness.evidence.facility import Seen
 from harness.evidence.text.answers import find_number
 

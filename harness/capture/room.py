@@ -9,7 +9,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from harness.capture import cgroup
+from harness.capture.machine import cgroup
 from harness.evidence.memory import FullDisk, PidsGroup, Room
 
 _LOCAL = frozenset("ext2 ext3 ext4 xfs btrfs tmpfs overlay zfs f2fs vfat exfat ntfs3 ramfs bcachefs".split())  # noqa: SIM905

@@ -19,10 +19,10 @@ from harness.capture.files.images import PYTHON_FILE, Row, list_images, list_map
 from harness.capture.files.owners import find_owners, find_site_packages
 from harness.capture.frames import read_memory
 from harness.capture.gdb_stacks import GDB, INSTALL, lacks_gdb
+from harness.capture.machine.refusals import REFUSED
 from harness.capture.openmp.live import complete as complete_census
 from harness.capture.openmp.sighting import NOTHING_SIGHTED, Sighting
 from harness.capture.openmp.sighting import look_while_held as look_at_openmp
-from harness.capture.refusals import REFUSED
 from harness.capture.stacks import DEEP_LADDER, take_stacks, use_waiting_time
 from harness.evidence.crash import CrashThread, Image, Mapping, Step, ToolRun
 from harness.evidence.gap import Gap

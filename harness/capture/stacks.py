@@ -23,10 +23,10 @@ import msgspec
 from harness import native
 from harness.capture.files.images import read_images
 from harness.capture.frames import Places, read_engine, read_memory, read_spy, strip_own_frames
+from harness.capture.machine.refusals import REFUSED, explain
+from harness.capture.machine.trust import find_tool
 from harness.capture.own_stacks import read_own
 from harness.capture.pystack_engine import print_threads
-from harness.capture.refusals import REFUSED, explain
-from harness.capture.trust import find_tool
 from harness.errors import Unreadable
 from harness.evidence.crash import CrashThread, Image, Step, ToolRun
 from harness.evidence.run import name_signal

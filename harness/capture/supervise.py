@@ -26,12 +26,12 @@ from harness.capture.alive.standstill import Standstill
 from harness.capture.arrivals import Arrivals, Arrived, Record, send
 from harness.capture.channels import Channel, Holder, say
 from harness.capture.glimpse import Glimpses
-from harness.capture.killers import Killers
 from harness.capture.link import FULL_LOOKS, HELD_DEADLINE_S, Link, is_ending, is_leave
-from harness.capture.pressure import Pressure
-from harness.capture.refusals import REFUSED, Refusals
-from harness.capture.sampler import Sampler
+from harness.capture.machine.killers import Killers
+from harness.capture.machine.refusals import REFUSED, Refusals
 from harness.capture.tree import Member, Tree, note_cwd, read_fate
+from harness.capture.usage.pressure import Pressure
+from harness.capture.usage.sampler import Sampler
 from harness.evidence.senders import ON_STALL_TERM
 
 # A scan costs what it costs on this machine; it may use this share of one core, and need not be more frequent.

@@ -15,8 +15,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from harness.capture.kept_variables import KEPT
-from harness.capture.payload import payload
-from harness.capture.trust import check_interpreter
+from harness.capture.machine.payload import payload
+from harness.capture.machine.trust import check_interpreter
 from harness.errors import Unreadable
 from harness.evidence.gap import Gap
 from harness.evidence.run import Process, Statement

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.capture.alive.syscalls import CALLS, LINE
+from harness.capture.machine.syscalls import CALLS, LINE
 
 RUNS = "running"
 _PROC = Path("/proc")

@@ -15,7 +15,7 @@ import struct
 import sys
 import time
 
-from harness.capture.refusals import open_pidfd
+from harness.capture.machine.refusals import open_pidfd
 
 # linux/pidfd.h: struct pidfd_info up to exit_code (64 bytes, Linux 6.13), _IOWR(0xFF, 11, …); exit info since 6.15.
 _PIDFD_GET_INFO = 3 << 30 | 64 << 16 | 0xFF << 8 | 11

@@ -17,10 +17,10 @@ from harness.capture.arrivals import Arrivals, Given
 from harness.capture.channels import Channel, Holder, open_channels, say, settle
 from harness.capture.cores.limits import CoreLimit, Wish
 from harness.capture.injection import link_variables, why_not
-from harness.capture.killers import Killers
 from harness.capture.launch import TELL, open_processes, spawn
 from harness.capture.link import STEPS_ENOUGH, Link, was_refused
-from harness.capture.refusals import REFUSED, explain
+from harness.capture.machine.killers import Killers
+from harness.capture.machine.refusals import REFUSED, explain
 from harness.capture.supervise import Supervisor, outlive, shell_status
 from harness.errors import NotSupervised
 from harness.evidence import case as cases

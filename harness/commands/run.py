@@ -17,7 +17,7 @@ from harness.capture.alive.looker import Look, Quiet
 from harness.capture.alive.quitting import is_asked_by_key
 from harness.capture.channels import hold_closed_descriptors, say, say_own
 from harness.capture.launch import find_command
-from harness.capture.refusals import REFUSED, explain
+from harness.capture.machine.refusals import REFUSED, explain
 from harness.capture.supervise import Supervisor
 from harness.commands.durations import parse_duration
 from harness.commands.job import Job, Supervised, judge_case, keep_case, supervise

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from harness.capture.sampler import Sampler
+from harness.capture.usage.sampler import Sampler
 from tests.bench.measure import RUN, children, interleave, live
 from tests.bench.table import Note, Plan, Row, met, timing_row
 

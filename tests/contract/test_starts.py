@@ -1,6 +1,7 @@
 """Every place that starts a program is known, with the reason why nobody else can have written what it starts.
 
-A new place asks harness/capture/trust.py, and is added here. What is found on PATH is found in the same places only.
+A new place asks harness/capture/machine/trust.py, and is added here. What is found on PATH is found in the same places
+only.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ STARTS = {
     "capture/files/owners.py search_rpm": _CHECKED,
     "capture/glimpse.py _start": f"find_py_spy: {_CHECKED}, or sent",
     "capture/mac_facilities.py ask_tool": _CHECKED,
-    "capture/macos_memory.py read_kill_lines": _CHECKED,
+    "capture/machine/macos_kernel_log.py read_kill_lines": _CHECKED,
     "capture/openmp/imports.py _start": "ask_importing, find_python(imports=True); no module of another's directory",
     "capture/openmp/installed.py ask_interpreter": "check_interpreter, isolated",
     "capture/openmp/wheel_download.py _drop_other_platforms": _OWN,
@@ -39,15 +40,15 @@ STARTS = {
     "capture/reproducers.py ask_patient": "ask_importing, find_python(imports=True)",
     "capture/stacks.py run_tool": f"find_py_spy, find_gdb: {_CHECKED}; /usr/bin/sample",
     "capture/surroundings.py ask_interpreter": "check_interpreter, isolated",
-    "capture/system.py read_journal": _CHECKED,
+    "capture/machine/kernel_log.py read_journal": _CHECKED,
 }
 SEARCHES = {
     "capture/injection.py resolve_program": "read, not started",
     "capture/launch.py find_command": _TYPED,
     "capture/openmp/installed.py locate_python": "asked by find_python and ask_interpreter",
     "capture/remote/far/tools.py find_tool": "check_program",
-    "capture/trust.py look_for_program": "check_program",
-    "capture/trust.py find_tool": "check_program",
+    "capture/machine/trust.py look_for_program": "check_program",
+    "capture/machine/trust.py find_tool": "check_program",
     "commands/job_look.py _why_no_core": "only whether there is one",
 }
 

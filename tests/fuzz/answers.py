@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 from harness import native
-from harness.capture import cgroup
 from harness.capture.alive.activity import name_sleep
 from harness.capture.alive.coroutines import Coroutines, Torn
 from harness.capture.alive.descriptors import describe_all, name_process, name_state
@@ -30,15 +29,16 @@ from harness.capture.files.images import list_mappings, parse_maps
 from harness.capture.frames import Places, read_engine, read_memory, read_spy, read_walk
 from harness.capture.gdb_stacks import read_gdb
 from harness.capture.link import Link, is_crash, read_registers
-from harness.capture.macos_memory import parse_jetsam, parse_memorystatus
-from harness.capture.processor import read_cpu
+from harness.capture.machine import cgroup
+from harness.capture.machine.kernel_log import read_kernel_lines
+from harness.capture.machine.macos_kernel_log import parse_jetsam, parse_memorystatus
+from harness.capture.machine.processor import read_cpu
 from harness.capture.provisions import read_meminfo
 from harness.capture.remote.shell import ShellLook
 from harness.capture.remote.table import read_proc, read_ps
 from harness.capture.runtime_tables import read_tables
 from harness.capture.snapshot import read_status as read_snapshot_status
 from harness.capture.steps import StepFile
-from harness.capture.system import read_kernel_lines
 from harness.capture.thread_calls import read_doing, survives_stop
 from harness.diagnose.death.judge import judge
 from harness.diagnose.living.document import judge_living

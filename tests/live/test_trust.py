@@ -22,12 +22,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture import facilities, stacks, system
+from harness.capture import facilities, stacks
+from harness.capture.machine import kernel_log as system
+from harness.capture.machine.trust import check_imports, check_interpreter, check_package, check_program, find_tool
 from harness.capture.openmp.installed import find_python
 from harness.capture.openmp.permission import why_no_imports
 from harness.capture.remote import tool as remote_tool
 from harness.capture.remote.shell_trust import TRUST
-from harness.capture.trust import check_imports, check_interpreter, check_package, check_program, find_tool
 from harness.errors import HarnessError, NotOurs
 from tests.live.processes import DEADLINE_S
 
@@ -192,7 +193,7 @@ def test_in_a_user_namespace_nobodys_files_are_not_ours(tmp_path: Path) -> None:
     program = tmp_path / "tool"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    ask = f"from harness.capture.trust import check_program; print(check_program({str(program)!r}).path)"
+    ask = f"from harness.capture.machine.trust import check_program; print(check_program({str(program)!r}).path)"
     command = ["unshare", "--user", sys.executable, "-c", ask]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
     if done.returncode and "unshare" in done.stderr:
@@ -403,7 +404,8 @@ def test_a_tool_beside_our_interpreter_is_looked_at_too(
 
 
 def test_on_mac_too_the_systems_tools_are_asked_for(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from harness.capture import mac_facilities, macos_memory
+    from harness.capture import mac_facilities
+    from harness.capture.machine import macos_kernel_log as macos_memory
 
     monkeypatch.setenv("PATH", str(theirs / "bin"))
     for name in ("csrutil", "xcode-select", "log"):

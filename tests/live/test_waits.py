@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture.alive.syscalls import CALLS
 from harness.capture.alive.waits import read_wait
+from harness.capture.machine.syscalls import CALLS
 from harness.evidence.living.look import Wait
 from tests.live.processes import until
 from tests.zoo import hang_driver

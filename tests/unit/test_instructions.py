@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture.processor import read_cpu
+from harness.capture.machine.processor import read_cpu
 from harness.diagnose.death.crash.address import describe_fault
 from harness.diagnose.death.crash.instructions import decode
 from harness.diagnose.death.judge import judge

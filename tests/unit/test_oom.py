@@ -7,7 +7,7 @@ import signal
 import pytest
 from msgspec.structs import replace
 
-from harness.capture.macos_memory import parse_jetsam, parse_memorystatus
+from harness.capture.machine.macos_kernel_log import parse_jetsam, parse_memorystatus
 from harness.diagnose.death.judge import judge
 from harness.documents.verdict import Document
 from harness.evidence.gap import Gap

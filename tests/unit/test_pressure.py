@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture.cgroup import read_bound
-from harness.capture.courses import ProcessCourse
-from harness.capture.pressure import Pressure
-from harness.capture.sampler import Sampler
+from harness.capture.machine.cgroup import read_bound
+from harness.capture.usage.courses import ProcessCourse
+from harness.capture.usage.pressure import Pressure
+from harness.capture.usage.sampler import Sampler
 from harness.diagnose.death.judge import judge
 from harness.evidence.crash import CrashFrame
 from harness.evidence.glimpse import Glimpse, GlimpseThread

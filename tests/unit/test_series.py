@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.capture.sampler import Sampler
-from harness.capture.series import Series
-from harness.capture.timeline import make_timeline
+from harness.capture.usage.sampler import Sampler
+from harness.capture.usage.series import Series
+from harness.capture.usage.timeline import make_timeline
 from harness.evidence.memory import ProcessMemory
 
 STEPS = st.lists(st.tuples(st.floats(0.001, 1000.0), st.integers(0, 1 << 45)), min_size=1, max_size=150)

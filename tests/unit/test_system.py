@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from harness.capture import cgroup
-from harness.capture.system import read_kernel_lines
+from harness.capture.machine import cgroup
+from harness.capture.machine.kernel_log import read_kernel_lines
 
 
 def record(time_s: float, text: str) -> str:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.capture.trust import _is_own_group, read_foreign_devices, read_safe_path
+from harness.capture.machine.trust import _is_own_group, read_foreign_devices, read_safe_path
 
 # man 5 proc_pid_mountinfo; the second is as fusermount writes it, the fourth as an automounted key ring of root's.
 MOUNTS = """\

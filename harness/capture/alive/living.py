@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar, cast
 
-from harness.capture.cgroup import list_groups
 from harness.capture.files.images import PYTHON_FILE, read_images
 from harness.capture.files.layout import FAILURES, find_environ
 from harness.capture.files.owners import search_interpreter
+from harness.capture.machine.cgroup import list_groups
 from harness.capture.openmp.variables import read_variables
 from harness.capture.own_stacks import tell_gil
 from harness.capture.snapshot import find_python

@@ -12,7 +12,7 @@ from typing import IO, NamedTuple
 
 import msgspec
 
-from harness.capture.payload import payload
+from harness.capture.machine.payload import payload
 from harness.errors import Unreadable
 from harness.evidence.gap import Gap
 from harness.evidence.living.unflushed import Unflushed

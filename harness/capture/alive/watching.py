@@ -21,11 +21,11 @@ from harness.capture.alive.living import age_s, find_family, open_pidfd, read_in
 from harness.capture.alive.look import check_target
 from harness.capture.alive.processes import is_harness, leave_out_descendants
 from harness.capture.alive.spying import Spy
-from harness.capture.killers import Killers, Sent
-from harness.capture.sampler import Sampler
-from harness.capture.system import read_kernel_lines
-from harness.capture.timeline import make_timeline
+from harness.capture.machine.kernel_log import read_kernel_lines
+from harness.capture.machine.killers import Killers, Sent
 from harness.capture.tree import read_argv, read_exit
+from harness.capture.usage.sampler import Sampler
+from harness.capture.usage.timeline import make_timeline
 from harness.errors import HarnessError
 from harness.evidence.living.look import Counter, ThreadState
 from harness.evidence.living.watching import Sight, ThreadSight

@@ -21,7 +21,7 @@ from harness.capture.cores.finding import PATTERN_FIX, Found, find_core
 from harness.capture.cores.keeping import Replaced, TooLarge, link_core, move_core
 from harness.capture.cores.limits import CoreLimit
 from harness.capture.cores.pattern import Death
-from harness.capture.processor import read_cpu
+from harness.capture.machine.processor import read_cpu
 from harness.capture.supervise import CRASHES
 from harness.capture.tree import Member, Tree
 from harness.evidence.case import MOST_BYTES

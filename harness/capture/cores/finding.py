@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from harness.capture.cores.file import BadCore, CoreFile
 from harness.capture.cores.pattern import Death, Destination, find_destination
-from harness.capture.killers import is_initial_namespace
+from harness.capture.machine.killers import is_initial_namespace
 from harness.evidence.gap import Gap
 
 _ROOT = Path("/")

@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 from harness.capture.files.interpreter import read_release
-from harness.capture.trust import find_program
+from harness.capture.machine.trust import find_program
 from harness.evidence.crash import Image
 
 _ROOT = Path("/")

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
 
-from harness.capture.trust import check_imports
+from harness.capture.machine.trust import check_imports
 from harness.errors import NotOurs
 from harness.evidence.text.answers import decode_json, read_bounded
 

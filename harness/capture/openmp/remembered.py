@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from harness import __version__
 from harness.capture.files.binaries import Binary
-from harness.capture.trust import check_file
+from harness.capture.machine.trust import check_file
 from harness.evidence.case import is_anothers
 
 _FORMAT = f"1 {__version__}"

@@ -19,9 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from harness.capture.machine.trust import read_safe_path
 from harness.capture.openmp.platform_tags import Target, list_tags, marker_environment
 from harness.capture.openmp.requirements import read_requirements
-from harness.capture.trust import read_safe_path
 from harness.errors import HarnessError, Unreadable
 from harness.evidence.gap import Gap
 from harness.evidence.text.answers import decode_json

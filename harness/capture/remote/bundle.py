@@ -12,7 +12,7 @@ import zlib
 from functools import cache
 from pathlib import Path
 
-from harness.capture.payload import payload
+from harness.capture.machine.payload import payload
 
 _PACKAGE = Path(__file__).parents[2]
 _AGENT = "harness.capture.remote.far.agent"

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from harness import __version__
 from harness.capture.alive.living import Stat, parse_stat
-from harness.capture.alive.syscalls import CALLS
+from harness.capture.machine.syscalls import CALLS
 from harness.capture.remote.session import Session
 from harness.errors import HarnessError, Unreadable
 from harness.evidence.gap import Gap

@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.capture.trust import check_file, find_tool, read_safe_path
+from harness.capture.machine.trust import check_file, find_tool, read_safe_path
 from harness.errors import HarnessError
 
 _DEADLINE_S = 120

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from harness.capture.killers import Sent
+from harness.capture.machine.killers import Sent
 from harness.capture.remote.session import Session
 from harness.evidence.living.look import Counter
 from harness.evidence.living.watching import Sight

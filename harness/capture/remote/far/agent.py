@@ -18,7 +18,8 @@ from typing import IO, Any
 
 import msgspec
 
-from harness.capture import payload, stacks
+from harness.capture import stacks
+from harness.capture.machine import payload
 from harness.capture.remote.far.tools import find_pystack, find_tool, keep_tool
 from harness.errors import HarnessError
 

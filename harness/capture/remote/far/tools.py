@@ -20,8 +20,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from harness.capture.machine.trust import check_package, check_program, find_program
 from harness.capture.tree import read_argv
-from harness.capture.trust import check_package, check_program, find_program
 
 _TRY_S = 10.0
 _MEMORY = "memory"

@@ -14,9 +14,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.capture import cgroup, macos_memory
-from harness.capture.killers import is_initial_namespace
-from harness.capture.trust import look_for_program
+from harness.capture.machine import cgroup
+from harness.capture.machine import macos_kernel_log as macos_memory
+from harness.capture.machine.killers import is_initial_namespace
+from harness.capture.machine.trust import look_for_program
 from harness.evidence.gap import Gap
 from harness.evidence.memory import Timeline
 from harness.evidence.run import KernelLine, Memory, OomCount

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from harness.capture import cgroup
-from harness.capture.courses import GroupCourse, ProcessCourse
-from harness.capture.sampler import Sampler
-from harness.capture.series import Series
+from harness.capture.machine import cgroup
+from harness.capture.usage.courses import GroupCourse, ProcessCourse
+from harness.capture.usage.sampler import Sampler
+from harness.capture.usage.series import Series
 
 LEVELS = (0.9, 0.97)
 # Fast growth: half of a limit, and at this pace the rest would be gone within this time.

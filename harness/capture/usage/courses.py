@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from harness.capture import cgroup
-from harness.capture.series import Series
+from harness.capture.machine import cgroup
 from harness.capture.tree import read_file
+from harness.capture.usage.series import Series
 
 _PROCESS_POINTS = 128
 PSS_EVERY_S = 60.0

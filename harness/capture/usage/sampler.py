@@ -13,10 +13,10 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from harness.capture import cgroup
-from harness.capture.courses import PSS_EVERY_S, GroupCourse, ProcessCourse
-from harness.capture.series import Series
+from harness.capture.machine import cgroup
 from harness.capture.tree import read_file
+from harness.capture.usage.courses import PSS_EVERY_S, GroupCourse, ProcessCourse
+from harness.capture.usage.series import Series
 
 # Of one core. The budget is 0.5 %; what wakes us up costs something besides.
 _SHARE = 0.002

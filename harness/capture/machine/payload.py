@@ -11,5 +11,5 @@ def payload(name: str) -> Path:
     """A probe or reproducer: beside the package in a source tree, inside it when installed."""
     if name in CARRIED:
         return Path(CARRIED[name])
-    installed = Path(__file__).parents[1] / "payloads" / name
-    return installed if installed.exists() else Path(__file__).parents[2] / name
+    installed = Path(__file__).parents[2] / "payloads" / name
+    return installed if installed.exists() else Path(__file__).parents[3] / name

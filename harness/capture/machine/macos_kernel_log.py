@@ -13,7 +13,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from harness.capture.trust import look_for_program
+from harness.capture.machine.trust import look_for_program
 from harness.errors import Unreadable
 from harness.evidence.gap import Gap
 from harness.evidence.run import KernelLine

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from harness.capture.courses import GroupCourse, ProcessCourse
-from harness.capture.sampler import Sampler
-from harness.capture.series import Series
+from harness.capture.usage.courses import GroupCourse, ProcessCourse
+from harness.capture.usage.sampler import Sampler
+from harness.capture.usage.series import Series
 from harness.evidence.memory import Course, GroupKills, GroupMemory, Limit, ProcessMemory, Timeline
 
 # The evidence of a run with hundreds of workers stays readable: the series of the greatest, the numbers of all.
