@@ -16,7 +16,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from harness.capture.files.elf import Elf
+from harness.capture.files.formats.elf import Elf
 from harness.capture.frames import clean_symbol
 from harness.evidence.crash import CrashFrame, CrashThread
 

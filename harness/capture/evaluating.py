@@ -11,8 +11,8 @@ import struct
 from collections.abc import Callable, Iterator
 from functools import cache
 
-from harness.capture.files.cfi import FrameTable
-from harness.capture.files.elf import Elf
+from harness.capture.files.formats.cfi import FrameTable
+from harness.capture.files.formats.elf import Elf
 from harness.capture.files.images import PYTHON_FILE
 from harness.evidence.crash import Image
 

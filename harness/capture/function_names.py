@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from harness.capture.callers import demangle
-from harness.capture.files.content import open_content
-from harness.capture.files.elf import Elf
+from harness.capture.files.formats.content import open_content
+from harness.capture.files.formats.elf import Elf
 from harness.evidence.crash import Image
 
 _ROW = struct.Struct("<IBBHQQ")

@@ -14,7 +14,7 @@ import struct
 import sys
 from pathlib import Path
 
-from harness.capture.files.elf import Elf
+from harness.capture.files.formats.elf import Elf
 from harness.capture.machine.payload import payload
 from harness.native import LIBRARY
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from harness import native
 from harness.capture.arrivals import Given
 from harness.capture.channels import Channel
-from harness.capture.files.meant import tell_what_to_type
+from harness.capture.run.what_to_type import tell_what_to_type
 from harness.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, CouldNotStart, UsageError
 
 # faulthandler's text is a source of Python frames; unbuffered output means the last words are not lost.

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from harness.capture.files.interpreter import ask_importing
 from harness.capture.machine.payload import payload
-from harness.capture.openmp.installed import ask_importing
 from harness.errors import HarnessError, NotOurs, Unreadable
 from harness.evidence.experiment import Arm, Options, Patient
 from harness.evidence.text.answers import decode_json

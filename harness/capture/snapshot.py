@@ -20,9 +20,9 @@ from harness.capture.files.owners import find_owners, find_site_packages
 from harness.capture.frames import read_memory
 from harness.capture.gdb_stacks import GDB, INSTALL, lacks_gdb
 from harness.capture.machine.refusals import REFUSED
-from harness.capture.openmp.live import complete as complete_census
-from harness.capture.openmp.sighting import NOTHING_SIGHTED, Sighting
-from harness.capture.openmp.sighting import look_while_held as look_at_openmp
+from harness.capture.openmp.live_census import complete as complete_census
+from harness.capture.openmp.live_images import NOTHING_SIGHTED, Sighting
+from harness.capture.openmp.live_images import look_while_held as look_at_openmp
 from harness.capture.stacks import DEEP_LADDER, take_stacks, use_waiting_time
 from harness.evidence.crash import CrashThread, Image, Mapping, Step, ToolRun
 from harness.evidence.gap import Gap

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from harness.capture.calls import follows_call
-from harness.capture.files.cfi import FrameTable, Rules
+from harness.capture.files.formats.cfi import FrameTable, Rules
 from harness.capture.files.images import Row
 from harness.capture.frames import Places
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness import __version__
 from harness.capture.arrays.archive import read_array_file
-from harness.capture.arrays.room import read_room
+from harness.capture.arrays.available_memory import read_room
 from harness.commands.output import print_answer
 from harness.diagnose.environment.npz import judge_npz
 from harness.errors import HarnessError, UsageError
@@ -50,7 +50,7 @@ def _measure(
     arguments: argparse.Namespace, files: tuple[ArrayFile, ...], room: Room
 ) -> tuple[str, tuple[Measured, ...]]:
     from harness.capture.arrays.measuring import measure_arrays
-    from harness.capture.openmp.installed import find_python
+    from harness.capture.files.interpreter import find_python
 
     python = find_python(arguments.python, imports=True)
     return python, tuple(row for file in files for row in measure_arrays(python, file, room))

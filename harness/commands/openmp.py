@@ -62,7 +62,7 @@ def _take(arguments: argparse.Namespace) -> list[Census]:
 
 
 def _take_living(arguments: argparse.Namespace) -> Census:
-    from harness.capture.openmp.live import take_census
+    from harness.capture.openmp.live_census import take_census
 
     for word in arguments.targets:
         if not word.isdigit() and ":" not in word:
@@ -103,7 +103,7 @@ def _take_wheels(arguments: argparse.Namespace) -> Census:
 
 
 def _fix(arguments: argparse.Namespace) -> int:
-    from harness.capture.openmp.installed import ask_interpreter
+    from harness.capture.files.interpreter import ask_interpreter
     from harness.remedy.openmp import apply, plan_fix, undo
     from harness.report.fix import FixDocument, render_fix
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from harness.capture.files.binaries import read_binaries
-from harness.capture.files.elf import Elf
-from harness.capture.files.symbol_versions import Demand, Offer, read_demand, read_offer
+from harness.capture.files.formats.elf import Elf
+from harness.capture.files.formats.symbol_versions import Demand, Offer, read_demand, read_offer
 from harness.errors import HarnessError, UsageError
 from harness.evidence.openmp import Caller, Census, Family, Runtime
 from harness.remedy.links import Hook, Link, Outcome, describe_link, make_links, read_journal, undo_links

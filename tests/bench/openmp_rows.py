@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-from harness.capture.openmp.installed import Installed, ask_interpreter
-from harness.capture.openmp.live import take_census
-from harness.capture.openmp.remembered import Memory
+from harness.capture.files.interpreter import Installed, ask_interpreter
+from harness.capture.files.scan_cache import Memory
+from harness.capture.openmp.live_census import take_census
 from tests.bench import targets
 from tests.bench.child import own_cache, start
 from tests.bench.measure import HARNESS, PYTHON, environment, interleave, require, run

@@ -17,7 +17,7 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from harness.capture.openmp.live import take_census
+from harness.capture.openmp.live_census import take_census
 from harness.capture.openmp.wheels import read_wheels
 from harness.errors import HarnessError
 from harness.evidence.openmp import Census

@@ -31,7 +31,7 @@ STARTS = {
     "capture/mac_facilities.py ask_tool": _CHECKED,
     "capture/machine/macos_kernel_log.py read_kill_lines": _CHECKED,
     "capture/openmp/imports.py _start": "ask_importing, find_python(imports=True); no module of another's directory",
-    "capture/openmp/installed.py ask_interpreter": "check_interpreter, isolated",
+    "capture/files/interpreter.py ask_interpreter": "check_interpreter, isolated",
     "capture/openmp/wheel_download.py _drop_other_platforms": _OWN,
     "capture/openmp/wheel_download.py _run_pip": f"{_OWN}; PATH is read_safe_path",
     "capture/remote/far/tools.py _try": "sent, by its sha256, in memory or a private directory",
@@ -45,7 +45,7 @@ STARTS = {
 SEARCHES = {
     "capture/injection.py resolve_program": "read, not started",
     "capture/launch.py find_command": _TYPED,
-    "capture/openmp/installed.py locate_python": "asked by find_python and ask_interpreter",
+    "capture/files/interpreter.py locate_python": "asked by find_python and ask_interpreter",
     "capture/remote/far/tools.py find_tool": "check_program",
     "capture/machine/trust.py look_for_program": "check_program",
     "capture/machine/trust.py find_tool": "check_program",

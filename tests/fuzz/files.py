@@ -19,11 +19,11 @@ from harness.capture.arrays.header import read_header
 from harness.capture.cores.file import CoreFile
 from harness.capture.cores.signal_frame import find_interrupted
 from harness.capture.files.binaries import OPENMP_NAMES, read_binaries
-from harness.capture.files.cfi import FrameTable
-from harness.capture.files.elf import Elf
+from harness.capture.files.formats.cfi import FrameTable
+from harness.capture.files.formats.elf import Elf
+from harness.capture.files.formats.symbol_versions import read_demand, read_offer
 from harness.capture.files.linking import read_loader_cache
 from harness.capture.files.owners import read_records, split_line
-from harness.capture.files.symbol_versions import read_demand, read_offer
 from harness.capture.openmp.wheels import read_wheels
 from harness.errors import Unreadable
 from harness.evidence.case import is_being_written

@@ -17,7 +17,7 @@ from harness.capture.alive.coroutines import Coroutines, Torn
 from harness.capture.alive.lock_objects import read_lock_objects
 from harness.capture.alive.task_wakers import Task, describe, find_wakers
 from harness.capture.alive.unix_peers import _read_peer
-from harness.capture.files.elf import Elf
+from harness.capture.files.formats.elf import Elf
 from harness.capture.files.layout import find_rows, read_layout
 from harness.capture.function_names import name_functions
 from harness.capture.own_stacks import find_line

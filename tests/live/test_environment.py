@@ -16,10 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture.openmp import environment, remembered
+from harness.capture.files import scan_cache as remembered
+from harness.capture.files.interpreter import Installed, Interpreter
+from harness.capture.files.scan_cache import Memory
+from harness.capture.openmp import environment
 from harness.capture.openmp.environment import find_python, take_environment_census
-from harness.capture.openmp.installed import Installed, Interpreter
-from harness.capture.openmp.remembered import Memory
 from harness.errors import EXIT_COULD_NOT_LOOK, HarnessError
 from harness.evidence.openmp import Census
 from tests.unit.natives import build

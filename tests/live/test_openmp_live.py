@@ -16,13 +16,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness.capture.files.elf import Elf
+from harness.capture.files.formats.elf import Elf
 from harness.capture.files.images import read_maps
 from harness.capture.files.layout import _remember
 from harness.capture.openmp.imports import Listed, read_listing
-from harness.capture.openmp.live import complete, take_census
+from harness.capture.openmp.live_census import complete, take_census
+from harness.capture.openmp.live_images import Slot, look_while_held
 from harness.capture.openmp.registration import remove_record
-from harness.capture.openmp.sighting import Slot, look_while_held
 from harness.capture.openmp.variables import SET_SINCE, STARTED_WITH
 from harness.errors import EXIT_COULD_NOT_LOOK, HarnessError
 from harness.evidence.openmp import Census, Runtime

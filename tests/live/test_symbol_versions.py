@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture.files.elf import Elf
-from harness.capture.files.symbol_versions import read_demand, read_offer
+from harness.capture.files.formats.elf import Elf
+from harness.capture.files.formats.symbol_versions import read_demand, read_offer
 
 NAMES = (b"GOMP_", b"omp_")
 RUNTIME = "int GOMP_one(void) { return 1; }\nint omp_two(void) { return 2; }\n"

@@ -23,9 +23,9 @@ from pathlib import Path
 import pytest
 
 from harness.capture import facilities, stacks
+from harness.capture.files.interpreter import find_python
 from harness.capture.machine import kernel_log as system
 from harness.capture.machine.trust import check_imports, check_interpreter, check_package, check_program, find_tool
-from harness.capture.openmp.installed import find_python
 from harness.capture.openmp.permission import why_no_imports
 from harness.capture.remote import tool as remote_tool
 from harness.capture.remote.shell_trust import TRUST

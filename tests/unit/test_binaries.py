@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.capture.files.binaries import OPENMP_NAMES, Binary, RuntimeCopy, is_native, read_binaries
-from harness.capture.files.content import open_content
-from harness.capture.files.macho import images_of
-from harness.capture.files.pe import Pe
+from harness.capture.files.formats.content import open_content
+from harness.capture.files.formats.macho import images_of
+from harness.capture.files.formats.pe import Pe
 from tests.unit.natives import FORMATS, build
 
 SITE = Path(sysconfig.get_path("platlib"))

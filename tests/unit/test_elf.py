@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.capture.files.binaries import OPENMP_NAMES
-from harness.capture.files.elf import Elf
+from harness.capture.files.formats.elf import Elf
 from harness.capture.files.images import read_images
 from tests.unit.natives import build
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.capture.files.binaries import OPENMP_NAMES
-from harness.capture.files.elf import Elf
+from harness.capture.files.formats.elf import Elf
 from harness.capture.files.layout import find_rows, read_file_layout, read_layout
 from harness.capture.openmp.variables import read_variables
 from harness.native import LIBRARY

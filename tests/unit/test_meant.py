@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture.files.meant import tell_what_to_type
+from harness.capture.run.what_to_type import tell_what_to_type
 
 CORE = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HH", 4, 62) + bytes(44)
 PROGRAM = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HH", 3, 62) + bytes(44)

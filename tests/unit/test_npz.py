@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from harness.capture.arrays.archive import read_array_file
+from harness.capture.arrays.available_memory import read_room
 from harness.capture.arrays.directory import list_overlaps
 from harness.capture.arrays.header import BadHeader, read_header
-from harness.capture.arrays.room import read_room
 from harness.diagnose.environment.npz import judge_npz
 from harness.errors import HarnessError
 from harness.evidence.arrays import Array, ArrayFile, Room

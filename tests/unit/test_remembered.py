@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.capture.files.binaries import read_binaries
-from harness.capture.openmp.remembered import Memory, ReadFile, ReadFolder, identity_of
+from harness.capture.files.scan_cache import Memory, ReadFile, ReadFolder, identity_of
 from tests.unit.natives import build
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from harness.capture.files.elf import Elf
+from harness.capture.files.formats.elf import Elf
 from harness.diagnose.plumbing import is_interpreter
 from tests import interpreters
 from tests.kept_cases import check_run, read_document

@@ -39,8 +39,8 @@ from harness.capture.alive.tasks import LOOP_FILE, Reading, read_tasks
 from harness.capture.alive.unchanged import find_unchanged
 from harness.capture.alive.unflushed import Buffers
 from harness.capture.files.images import list_images, read_maps
-from harness.capture.openmp.live import complete
-from harness.capture.openmp.sighting import look_while_held
+from harness.capture.openmp.live_census import complete
+from harness.capture.openmp.live_images import look_while_held
 from harness.capture.quiet_stacks import Native
 from harness.capture.snapshot import name_owners
 from harness.capture.tree import read_exit

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness.capture.alive.memory import Memory
-from harness.capture.files.elf import Elf
+from harness.capture.files.formats.elf import Elf
 from harness.capture.files.images import PYTHON_FILE, list_images
 from harness.evidence.crash import Image
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
+from harness.capture.files.interpreter import ask_importing
 from harness.capture.machine.payload import payload
-from harness.capture.openmp.installed import ask_importing
 from harness.errors import HarnessError, Unreadable
 from harness.evidence.arrays import Array, ArrayFile, Measured, Room
 from harness.evidence.text.answers import decode_json

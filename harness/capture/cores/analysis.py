@@ -20,7 +20,7 @@ from harness.capture.files.images import list_images, list_mappings
 from harness.capture.frames import Places, clean_symbol, read_engine, strip_own_frames
 from harness.capture.gdb_stacks import ask_gdb, read_gdb
 from harness.capture.link import LONGEST_INSTRUCTION
-from harness.capture.openmp.sighting import look_at_memory
+from harness.capture.openmp.live_images import look_at_memory
 from harness.capture.pystack_engine import print_answer, read_core_threads
 from harness.capture.snapshot import Snapshot, complete, find_python, stack_gaps
 from harness.capture.stacks import Said, fork_tool

@@ -12,8 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.capture.files.content import Content, open_content, unpack
-from harness.capture.files.elf import MACHINES, Elf, Segment
+from harness.capture.files.formats.content import Content, open_content, unpack
+from harness.capture.files.formats.elf import MACHINES, Elf, Segment
 from harness.capture.files.images import Row
 from harness.errors import Unreadable
 

@@ -10,7 +10,7 @@ import signal
 from typing import NamedTuple
 
 from harness.capture.cores.file import CoreFile, SigInfo, read_siginfo
-from harness.capture.files.content import unpack
+from harness.capture.files.formats.content import unpack
 from harness.capture.frames import SIGRETURN
 
 # struct rt_sigframe: address of the trampoline, ucontext (flags, link, stack, 23 registers, …), siginfo.

@@ -13,11 +13,11 @@ from typing import BinaryIO, Literal
 
 from msgspec import Struct
 
-from harness.capture.files import macho
-from harness.capture.files.content import open_content
-from harness.capture.files.elf import Elf
-from harness.capture.files.macho import Import, MachO
-from harness.capture.files.pe import Pe
+from harness.capture.files.formats import macho
+from harness.capture.files.formats.content import open_content
+from harness.capture.files.formats.elf import Elf
+from harness.capture.files.formats.macho import Import, MachO
+from harness.capture.files.formats.pe import Pe
 from harness.errors import Unreadable
 from harness.evidence.openmp import Family
 

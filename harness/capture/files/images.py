@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.capture.files.elf import Elf
+from harness.capture.files.formats.elf import Elf
 from harness.errors import Unreadable
 from harness.evidence.crash import Image, Mapping
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.capture.files.binaries import OPENMP_NAMES
-from harness.capture.files.elf import Elf
+from harness.capture.files.formats.elf import Elf
 from harness.native import LIBRARY, load
 
 _ROW_BYTES = 24

@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from harness.capture.files.interpreter import read_release
+from harness.capture.files.python_release import read_release
 from harness.capture.machine.trust import find_program
 from harness.evidence.crash import Image
 

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from harness.capture.files.binaries import Binary, read_binaries
+from harness.capture.files.interpreter import Installed, Interpreter, ask_interpreter, find_python
 from harness.capture.files.linking import Linker, Program, system_libraries
 from harness.capture.files.owners import Owned
-from harness.capture.openmp.installed import Installed, Interpreter, ask_interpreter, find_python
-from harness.capture.openmp.remembered import Identity, Memory, ReadFile, default_place, identity_of
+from harness.capture.files.scan_cache import Identity, Memory, ReadFile, default_place, identity_of
 from harness.capture.openmp.startup import read_settings
 from harness.evidence.gap import Gap
 from harness.evidence.openmp import Binding, Blas, Caller, Census, Place, Runtime, Setting

@@ -27,12 +27,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harness.capture.files.images import read_maps
+from harness.capture.files.interpreter import ask_importing
 from harness.capture.machine.payload import payload
 from harness.capture.machine.trust import check_imports
-from harness.capture.openmp.installed import ask_importing
-from harness.capture.openmp.live import complete
+from harness.capture.openmp.live_census import complete
+from harness.capture.openmp.live_images import RECORD, Seen, Sighting, Slot, look_while_held
 from harness.capture.openmp.registration import remove_record
-from harness.capture.openmp.sighting import RECORD, Seen, Sighting, Slot, look_while_held
 from harness.errors import HarnessError, NotOurs, Unreadable
 from harness.evidence.crash import Image
 from harness.evidence.gap import Gap

@@ -116,7 +116,7 @@ class _Agent:
         return {"rows": rows, "roots": leave_out_descendants([row.pid for row in rows])}
 
     def census(self, request: dict[str, Any], tell: _Answer) -> Any:
-        from harness.capture.openmp.live import take_census
+        from harness.capture.openmp.live_census import take_census
 
         return take_census(request["pid"])
 

@@ -10,8 +10,8 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from harness.capture.files.content import unpack
-from harness.capture.files.elf import Elf, Symbol
+from harness.capture.files.formats.content import unpack
+from harness.capture.files.formats.elf import Elf, Symbol
 from harness.errors import Unreadable
 
 _PT_DYNAMIC = 2

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.capture.files.content import Content, open_content, text_at, unpack
+from harness.capture.files.formats.content import Content, open_content, text_at, unpack
 from harness.errors import Unreadable
 
 _PT_LOAD, _PT_DYNAMIC, _PT_INTERP = 1, 2, 3

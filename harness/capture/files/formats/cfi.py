@@ -11,8 +11,8 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from harness.capture.files.content import unpack
-from harness.capture.files.elf import Elf
+from harness.capture.files.formats.content import unpack
+from harness.capture.files.formats.elf import Elf
 from harness.errors import Unreadable
 
 _PT_GNU_EH_FRAME = 0x6474E550

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from harness.capture.files.binaries import Binary
 from harness.capture.files.images import PYTHON_FILE, Row, read_maps
 from harness.capture.files.owners import check_modified, find_owners, find_site_packages, search_dpkg
+from harness.capture.files.scan_cache import Memory, default_place, identity_of
 from harness.capture.openmp.environment import read_file
-from harness.capture.openmp.remembered import Memory, default_place, identity_of
-from harness.capture.openmp.sighting import BINDINGS, RECORD, Seen, Sighting, Slot, look_while_held
+from harness.capture.openmp.live_images import BINDINGS, RECORD, Seen, Sighting, Slot, look_while_held
 from harness.errors import HarnessError
 from harness.evidence.crash import Image
 from harness.evidence.gap import Gap

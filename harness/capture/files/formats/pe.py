@@ -9,8 +9,8 @@ import struct
 from collections.abc import Iterator
 from functools import cached_property
 
-from harness.capture.files.content import Content, unpack
-from harness.capture.files.macho import Import
+from harness.capture.files.formats.content import Content, unpack
+from harness.capture.files.formats.macho import Import
 from harness.errors import Unreadable
 
 _EXPORTS, _IMPORTS, _DELAYED = 0, 1, 13  # of the data directories

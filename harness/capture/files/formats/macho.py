@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
-from harness.capture.files.content import Content, text_at, unpack
+from harness.capture.files.formats.content import Content, text_at, unpack
 from harness.errors import Unreadable
 
 _FAT, _FAT_64, _MAGIC_64 = b"\xca\xfe\xba\xbe", b"\xca\xfe\xba\xbf", b"\xcf\xfa\xed\xfe"

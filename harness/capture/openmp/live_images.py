@@ -18,7 +18,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from harness.capture.files.binaries import Binary, read_elf
-from harness.capture.files.elf import Elf
+from harness.capture.files.formats.elf import Elf
 from harness.capture.files.images import Row, list_images
 from harness.capture.files.layout import FAILURES, Layout, find_environ, read_file_layout, read_layout
 from harness.capture.openmp.registration import Record, read_records

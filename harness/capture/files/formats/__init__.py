@@ -1,0 +1,1 @@
+"""What one native file says about itself: ELF, Mach-O, PE, frame tables, symbol versions."""

@@ -1,0 +1,1 @@
+"""Supervision of a command from its start to its end."""
