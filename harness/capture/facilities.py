@@ -23,7 +23,7 @@ from harness.capture import mac_facilities, provisions
 from harness.capture.cores.settings import core_destination, core_limit
 from harness.capture.machine import cgroup
 from harness.capture.machine.trust import Checked, find_tool
-from harness.capture.stacks import CARRIED
+from harness.capture.stacks.ladder import CARRIED
 from harness.capture.tree import read_exit
 from harness.errors import HarnessError
 from harness.evidence.facility import Facility, Seen

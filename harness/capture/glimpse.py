@@ -100,7 +100,7 @@ class Glimpses:
         return min([*rooms, available or 0])
 
     def _start(self, wish: _Wish) -> None:
-        from harness.capture.stacks import find_py_spy
+        from harness.capture.stacks.ladder import find_py_spy
 
         tool = find_py_spy()
         if not tool.startswith("/"):
@@ -169,7 +169,7 @@ class Glimpses:
 
 def _read(running: _Running, wait_status: int) -> Glimpse:
     """ValueError: it failed, or what it printed is not readable."""
-    from harness.capture.alive.spying import Thread
+    from harness.capture.stacks.py_spy import Thread
     from harness.evidence.glimpse import Glimpse, GlimpseThread
     from harness.evidence.text.answers import decode_json
 

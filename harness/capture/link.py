@@ -188,8 +188,8 @@ def was_refused(folder: Path, link: Path) -> bool:
 
 def _look(record: Any, full: bool) -> tuple[Snapshot, bytes]:
     from harness.capture.files.guards import show_guard
-    from harness.capture.frames import read_memory
     from harness.capture.snapshot import look_while_held
+    from harness.capture.stacks.frames import read_memory
 
     code = read_memory(record.pid)(record.pc, LONGEST_INSTRUCTION)
     deadline_s = max(0.0, HELD_DEADLINE_S - (time.monotonic_ns() - record.time_ns) / 1e9) if full else 0.0

@@ -13,17 +13,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from harness.capture.callers import name_callers
-from harness.capture.chain import OwnFrames
 from harness.capture.files.images import PYTHON_FILE, Row, list_images, list_mappings, read_maps
 from harness.capture.files.owners import find_owners, find_site_packages
-from harness.capture.frames import read_memory
-from harness.capture.gdb_stacks import GDB, INSTALL, lacks_gdb
 from harness.capture.machine.refusals import REFUSED
 from harness.capture.openmp.live_census import complete as complete_census
 from harness.capture.openmp.live_images import NOTHING_SIGHTED, Sighting
 from harness.capture.openmp.live_images import look_while_held as look_at_openmp
-from harness.capture.stacks import DEEP_LADDER, take_stacks, use_waiting_time
+from harness.capture.stacks.callers import name_callers
+from harness.capture.stacks.frames import read_memory
+from harness.capture.stacks.gdb import GDB, INSTALL, lacks_gdb
+from harness.capture.stacks.ladder import DEEP_LADDER, take_stacks, use_waiting_time
+from harness.capture.stacks.walk.chain import OwnFrames
 from harness.evidence.crash import CrashThread, Image, Mapping, Step, ToolRun
 from harness.evidence.gap import Gap
 from harness.evidence.openmp import Census

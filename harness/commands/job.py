@@ -92,7 +92,7 @@ class Supervised(NamedTuple):
 
     def _collect_cores(self) -> Collected:
         from harness.capture.cores.collecting import collect_cores
-        from harness.capture.stacks import broke_down
+        from harness.capture.stacks.ladder import broke_down
 
         reports = self.supervisor.link.list_reports() if self.supervisor.link else []
         return collect_cores(

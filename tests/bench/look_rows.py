@@ -17,8 +17,8 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from harness.capture.quiet_stacks import OWN_WALK
-from harness.capture.stacks import LADDER, Rung, take_stacks
+from harness.capture.stacks.ladder import LADDER, Rung, take_stacks
+from harness.capture.stacks.quiet_ladder import OWN_WALK
 from harness.diagnose.living.stack_tree import Stack, find_outlier, merge
 from harness.evidence.crash import CrashFrame
 from harness.report.living import draw_tree

@@ -38,7 +38,7 @@ STARTS = {
     "capture/remote/link.py __init__": f"ssh: {_CHECKED}; --via: {_TYPED}",
     "capture/remote/tool.py _fetch": f"{_OWN}; PATH is read_safe_path",
     "capture/reproducers.py ask_patient": "ask_importing, find_python(imports=True)",
-    "capture/stacks.py run_tool": f"find_py_spy, find_gdb: {_CHECKED}; /usr/bin/sample",
+    "capture/stacks/ladder.py run_tool": f"find_py_spy, find_gdb: {_CHECKED}; /usr/bin/sample",
     "capture/surroundings.py ask_interpreter": "check_interpreter, isolated",
     "capture/machine/kernel_log.py read_journal": _CHECKED,
 }

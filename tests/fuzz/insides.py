@@ -19,8 +19,8 @@ from harness.capture.alive.task_wakers import Task, describe, find_wakers
 from harness.capture.alive.unix_peers import _read_peer
 from harness.capture.files.formats.elf import Elf
 from harness.capture.files.layout import find_rows, read_layout
-from harness.capture.function_names import name_functions
-from harness.capture.own_stacks import find_line
+from harness.capture.stacks.cpython.own_reader import find_line
+from harness.capture.stacks.function_names import name_functions
 from harness.evidence.crash import Image
 from tests.fuzz.answers import WAITING, TornMemory
 from tests.fuzz.files import NATIVES

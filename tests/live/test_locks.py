@@ -14,7 +14,7 @@ import pytest
 
 from harness.capture.alive.locks import find_locks
 from harness.capture.alive.waits import read_wait
-from harness.capture.stacks import take_stacks
+from harness.capture.stacks.ladder import take_stacks
 from harness.evidence.crash import CrashThread
 from harness.evidence.living.look import HeldLock, Wait
 from tests.live.processes import until

@@ -139,7 +139,7 @@ def test_a_tool_that_does_not_come_back_is_ended(monkeypatch: pytest.MonkeyPatch
     slow = tmp_path / "py-spy"
     slow.write_text("#!/bin/sh\nexec sleep 60\n")
     slow.chmod(0o700)
-    monkeypatch.setattr("harness.capture.stacks.find_py_spy", lambda: str(slow))
+    monkeypatch.setattr("harness.capture.stacks.ladder.find_py_spy", lambda: str(slow))
     monkeypatch.setattr("harness.capture.glimpse._DEADLINE_S", 0.0)
     tree = Tree(time.monotonic_ns(), set())
     tree.add(os.getpid(), os.getppid())

@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 
 from harness.capture.alive.living import read_status
-from harness.capture.gdb_stacks import GDB
-from harness.capture.pystack_engine import print_threads
-from harness.capture.stacks import take_stacks
+from harness.capture.stacks.gdb import GDB
+from harness.capture.stacks.ladder import take_stacks
+from harness.capture.stacks.pystack_engine import print_threads
 from tests.live.processes import DEADLINE_S, state_of, until
 
 HERE = Path(__file__).with_name("observed")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.capture.own_stacks import read_own, tell_gil
+from harness.capture.stacks.cpython.own_reader import read_own, tell_gil
 from tests.live.processes import until
 from tests.zoo.test_zoo import INTERPRETERS, version_of
 

@@ -17,12 +17,12 @@ import pytest
 
 from harness.capture.alive.living import list_tids
 from harness.capture.files.images import read_images
-from harness.capture.frames import Places, read_memory
-from harness.capture.gdb_stacks import GDB, find_gdb
-from harness.capture.quiet_stacks import OWN_WALK, QUIET_LADDER
-from harness.capture.stacks import take_stacks
-from harness.capture.thread_calls import Doing, read_doing
-from harness.capture.thread_registers import hold_threads
+from harness.capture.stacks.frames import Places, read_memory
+from harness.capture.stacks.gdb import GDB, find_gdb
+from harness.capture.stacks.ladder import take_stacks
+from harness.capture.stacks.quiet_ladder import OWN_WALK, QUIET_LADDER
+from harness.capture.stacks.walk.thread_calls import Doing, read_doing
+from harness.capture.stacks.walk.thread_registers import hold_threads
 from harness.evidence.crash import CrashFrame, CrashThread, ToolRun
 from tests.live.processes import until
 

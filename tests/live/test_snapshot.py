@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import pytest
 
-from harness.capture.gdb_stacks import INSTALL, find_gdb
 from harness.capture.snapshot import Snapshot, complete, find_python, look_while_held, take_snapshot
-from harness.capture.stacks import LADDER, Rung, Said, run_tool, take_stacks
+from harness.capture.stacks.gdb import INSTALL, find_gdb
+from harness.capture.stacks.ladder import LADDER, Rung, Said, run_tool, take_stacks
 from harness.evidence.crash import CrashFrame, CrashThread, ToolRun
 from tests.live.processes import state_of, until
 from tests.zoo.test_zoo import INTERPRETERS, TODAY, version_of

@@ -22,13 +22,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture import facilities, stacks
+from harness.capture import facilities
 from harness.capture.files.interpreter import find_python
 from harness.capture.machine import kernel_log as system
 from harness.capture.machine.trust import check_imports, check_interpreter, check_package, check_program, find_tool
 from harness.capture.openmp.permission import why_no_imports
 from harness.capture.remote import tool as remote_tool
 from harness.capture.remote.shell_trust import TRUST
+from harness.capture.stacks import ladder as stacks
 from harness.errors import HarnessError, NotOurs
 from tests.live.processes import DEADLINE_S
 
@@ -374,7 +375,7 @@ def test_gdbs_own_python_reads_no_packages_of_a_home(theirs: Path) -> None:
     packages = theirs / ".local/lib" / f"python{asked.stdout.decode().strip()}" / "site-packages"
     packages.mkdir(parents=True)
     (packages / "usercustomize.py").write_text(f"open({str(theirs / 'mark')!r}, 'a').write('gdb')\n")
-    start = "from harness.capture.stacks import *; print(run_tool([*gdb_command('gdb')], 20))"
+    start = "from harness.capture.stacks.ladder import *; print(run_tool([*gdb_command('gdb')], 20))"
     home = {**os.environ, "HOME": str(theirs)}
     said = subprocess.run([sys.executable, "-I", "-c", start], env=home, capture_output=True, check=False)
     assert b"error=None" in said.stdout, said.stderr

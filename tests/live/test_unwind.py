@@ -13,8 +13,8 @@ import pytest
 
 from harness.capture.cores.file import CoreFile
 from harness.capture.files.images import list_images
-from harness.capture.frames import Places
-from harness.capture.unwind import Memory, Walk, list_code, walk_stack
+from harness.capture.stacks.frames import Places
+from harness.capture.stacks.walk.unwind import Memory, Walk, list_code, walk_stack
 from tests.zoo.driver import build
 from tests.zoo.literals import SCENARIOS, read_literals
 from tests.zoo.test_zoo import INTERPRETERS

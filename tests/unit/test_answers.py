@@ -21,14 +21,14 @@ from harness.capture.alive.living import parse_stat
 from harness.capture.arrays.archive import read_array_file
 from harness.capture.files.images import parse_maps, read_maps
 from harness.capture.files.owners import split_line
-from harness.capture.frames import Places, read_engine, read_spy, read_walk
-from harness.capture.gdb_stacks import read_gdb
 from harness.capture.link import Link
 from harness.capture.machine.cgroup import list_groups
 from harness.capture.machine.macos_kernel_log import parse_jetsam, parse_memorystatus
 from harness.capture.remote.hosts import AT_A_TIME, ask_all
 from harness.capture.remote.place import Host
 from harness.capture.remote.shell import ShellLook
+from harness.capture.stacks.frames import Places, read_engine, read_spy, read_walk
+from harness.capture.stacks.gdb import read_gdb
 from harness.errors import HarnessError, Unreadable
 from harness.evidence.run import name_signal
 from harness.evidence.text.answers import decode_json, find_number, read_bounded, read_number

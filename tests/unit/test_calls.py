@@ -6,8 +6,8 @@ import pytest
 
 from harness.capture.alive.counting import Sample, Tally
 from harness.capture.alive.living import Stat
-from harness.capture.alive.spying import Frame, Local, Sighting, Spy, Thread
 from harness.capture.alive.standing import Standing
+from harness.capture.stacks.py_spy import Frame, Local, Sighting, Spy, Thread
 from harness.evidence.crash import CrashFrame, CrashThread
 from tests.unit.crashes import PYTHON, native, python
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harness.capture.calls import follows_call
-from harness.capture.chain import mark_guessed
-from harness.capture.frames import EngineThread, NativeFrame, Places, fold, merge_frames
-from harness.capture.unwind import Memory, Walk, walk_stack
+from harness.capture.stacks.frames import EngineThread, NativeFrame, Places, fold, merge_frames
+from harness.capture.stacks.walk.calls import follows_call
+from harness.capture.stacks.walk.chain import mark_guessed
+from harness.capture.stacks.walk.unwind import Memory, Walk, walk_stack
 from harness.evidence.crash import CrashFrame, Image
 from tests.unit.crashes import native, python
 

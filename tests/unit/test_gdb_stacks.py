@@ -5,8 +5,8 @@ The text is gdb 13.1's own, for a small program; addresses and paths were made s
 
 from __future__ import annotations
 
-from harness.capture.frames import Places
-from harness.capture.gdb_stacks import NOT_INSTALLED, lacks_gdb, read_gdb
+from harness.capture.stacks.frames import Places
+from harness.capture.stacks.gdb import NOT_INSTALLED, lacks_gdb, read_gdb
 from harness.evidence.crash import Image, ToolRun
 
 PLACES = Places((Image("/job/serve", "0x5000", "0x6000"), Image("/lib/libc.so.6", "0x7000", "0x8000")))

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from harness.capture.alive.memory import Memory
+from harness.capture.stacks.cpython.process_memory import Memory
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux and its /proc")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.capture.frames import (
+from harness.capture.stacks.frames import (
     EngineThread,
     NativeFrame,
     Places,
@@ -23,7 +23,7 @@ from harness.capture.frames import (
     read_spy,
     strip_own_frames,
 )
-from harness.capture.stacks import LADDER, Rung, _says_stopping, broke_down, fork_tool, run_tool, take_stacks
+from harness.capture.stacks.ladder import LADDER, Rung, _says_stopping, broke_down, fork_tool, run_tool, take_stacks
 from harness.evidence.crash import CrashFrame, CrashThread, Image, ToolRun
 
 OURS = "/venv/harness/libharness.so"

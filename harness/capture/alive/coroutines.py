@@ -13,9 +13,9 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from harness.capture.alive.memory import Memory
-from harness.capture.alive.objects import FREE_THREADED_HEAD_BYTES, HEAD_BYTES, is_counted
-from harness.capture.own_stacks import find_line
+from harness.capture.stacks.cpython.objects import FREE_THREADED_HEAD_BYTES, HEAD_BYTES, is_counted
+from harness.capture.stacks.cpython.own_reader import find_line
+from harness.capture.stacks.cpython.process_memory import Memory
 from harness.evidence.crash import CrashFrame
 
 OLDEST, NEWEST, NEWEST_FREE_THREADED = 9, 15, 13

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from harness.capture.alive.counting import make_counter
 from harness.capture.machine.trust import find_program
-from harness.capture.stacks import run_tool
+from harness.capture.stacks.ladder import run_tool
 from harness.evidence.living.look import Counter
 from harness.evidence.text.answers import find_number
 

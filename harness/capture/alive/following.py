@@ -32,7 +32,6 @@ from harness.capture.alive.living import (
     why_not_stop,
 )
 from harness.capture.alive.loops import mark_consuming
-from harness.capture.alive.spying import ENOUGH, Spy
 from harness.capture.alive.standing import Standing
 from harness.capture.alive.task_wakers import Trace
 from harness.capture.alive.tasks import LOOP_FILE, Reading, read_tasks
@@ -41,8 +40,9 @@ from harness.capture.alive.unflushed import Buffers
 from harness.capture.files.images import list_images, read_maps
 from harness.capture.openmp.live_census import complete
 from harness.capture.openmp.live_images import look_while_held
-from harness.capture.quiet_stacks import Native
 from harness.capture.snapshot import name_owners
+from harness.capture.stacks.py_spy import ENOUGH, Spy
+from harness.capture.stacks.quiet_ladder import Native
 from harness.capture.tree import read_exit
 from harness.evidence.crash import Image
 from harness.evidence.gap import Gap

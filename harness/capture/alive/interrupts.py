@@ -12,9 +12,9 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.capture.alive.memory import Memory
-from harness.capture.alive.objects import FREE_THREADED_HEAD_BYTES, HEAD_BYTES, Objects
 from harness.capture.files.images import PYTHON_FILE, Row
+from harness.capture.stacks.cpython.objects import FREE_THREADED_HEAD_BYTES, HEAD_BYTES, Objects
+from harness.capture.stacks.cpython.process_memory import Memory
 
 _PROC = Path("/proc")
 _SIGNALS = 64

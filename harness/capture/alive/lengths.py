@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.capture.alive.memory import Memory
-from harness.capture.alive.objects import FREE_THREADED_HEAD_BYTES, HEAD_BYTES, Objects
+from harness.capture.stacks.cpython.objects import FREE_THREADED_HEAD_BYTES, HEAD_BYTES, Objects
+from harness.capture.stacks.cpython.process_memory import Memory
 
 _PROC = Path("/proc")
 _AS_SEQUENCE, _AS_MAPPING = 88, 96  # of a type, after its head: where the tables are whose first entry is the length

@@ -22,8 +22,8 @@ from harness.capture.files.layout import FAILURES, find_environ
 from harness.capture.files.owners import search_interpreter
 from harness.capture.machine.cgroup import list_groups
 from harness.capture.openmp.variables import read_variables
-from harness.capture.own_stacks import tell_gil
 from harness.capture.snapshot import find_python
+from harness.capture.stacks.cpython.own_reader import tell_gil
 from harness.capture.tree import list_new_processes, read_argv
 from harness.errors import Unreadable
 from harness.evidence.crash import Image

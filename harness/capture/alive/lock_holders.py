@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator
 
-from harness.capture.alive.memory import Memory
-from harness.capture.alive.objects import Objects
-from harness.capture.alive.thread_idents import Threads
+from harness.capture.stacks.cpython.objects import Objects
+from harness.capture.stacks.cpython.process_memory import Memory
+from harness.capture.stacks.cpython.thread_idents import Threads
 
 _PAGE = os.sysconf("SC_PAGESIZE")
 _METHOD_DEFINITION, _METHOD_SELF = 0, 8  # of PyCFunctionObject, after its head

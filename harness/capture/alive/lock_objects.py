@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from harness.capture.alive.lock_holders import Holders
-from harness.capture.alive.memory import Memory
-from harness.capture.alive.objects import FREE_THREADED_HEAD_BYTES, HEAD_BYTES, Objects
-from harness.capture.alive.thread_idents import Threads
+from harness.capture.stacks.cpython.objects import FREE_THREADED_HEAD_BYTES, HEAD_BYTES, Objects
+from harness.capture.stacks.cpython.process_memory import Memory
+from harness.capture.stacks.cpython.thread_idents import Threads
 
 _PROC = Path("/proc")
 _RLOCK_OWNER, _RLOCK_COUNT = 8, 16  # from the lock on

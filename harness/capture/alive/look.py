@@ -23,8 +23,8 @@ from harness.capture.alive.device import Meter
 from harness.capture.alive.following import MANY_THREADS, Followed
 from harness.capture.alive.living import find_family, read_stat, read_status
 from harness.capture.alive.macos import sample_processes
-from harness.capture.pystack_engine import warm_engine
-from harness.capture.quiet_stacks import Native
+from harness.capture.stacks.pystack_engine import warm_engine
+from harness.capture.stacks.quiet_ladder import Native
 from harness.errors import HarnessError
 from harness.evidence.gap import Gap
 from harness.evidence.living.look import Look, ThreadState

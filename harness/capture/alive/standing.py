@@ -20,14 +20,14 @@ from harness.capture.alive.lock_lines import Sources
 from harness.capture.alive.locks import find_locks
 from harness.capture.alive.peers import add_peers, compare_peers
 from harness.capture.alive.rest import read_rest
-from harness.capture.alive.spying import Spy
 from harness.capture.alive.stopwatch import Stopwatch
 from harness.capture.alive.tending import tends_children
 from harness.capture.alive.waits import read_place, read_wait
 from harness.capture.files.images import PYTHON_FILE
-from harness.capture.gdb_stacks import GDB, INSTALL, find_gdb
-from harness.capture.quiet_stacks import OWN_WALK, QUIET_LADDER, Native
-from harness.capture.stacks import LADDER, Rung, has_pystack, take_stacks
+from harness.capture.stacks.gdb import GDB, INSTALL, find_gdb
+from harness.capture.stacks.ladder import LADDER, Rung, has_pystack, take_stacks
+from harness.capture.stacks.py_spy import Spy
+from harness.capture.stacks.quiet_ladder import OWN_WALK, QUIET_LADDER, Native
 from harness.evidence.crash import CrashFrame, CrashThread, Step, ToolRun
 from harness.evidence.gap import Gap
 from harness.evidence.living.look import SLEEPS_AGAIN, HeldLock, HotSpot, LivingThread, Rest, ThreadState, Wait

@@ -24,8 +24,8 @@ from harness.capture.alive.coroutines import (
     list_instances,
 )
 from harness.capture.alive.event_loops import read_loops
-from harness.capture.alive.memory import Memory
 from harness.capture.alive.task_wakers import Task, Trace, describe, find_wakers, list_callbacks, trace_tasks
+from harness.capture.stacks.cpython.process_memory import Memory
 from harness.evidence.gap import Gap
 from harness.evidence.living.tasks import Tasks
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from harness.capture.alive.iterables import walk
 from harness.capture.alive.lock_lines import Sources
 from harness.capture.alive.loops import find_around
-from harness.capture.alive.spying import Frame, Sighting
+from harness.capture.stacks.py_spy import Frame, Sighting
 from harness.evidence.living.look import Unchanged
 
 _LEAST = 5

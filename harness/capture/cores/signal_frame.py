@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from harness.capture.cores.file import CoreFile, SigInfo, read_siginfo
 from harness.capture.files.formats.content import unpack
-from harness.capture.frames import SIGRETURN
+from harness.capture.stacks.frames import SIGRETURN
 
 # struct rt_sigframe: address of the trampoline, ucontext (flags, link, stack, 23 registers, …), siginfo.
 _GREGS, _SIGINFO, _FRAME = 8 + 40, 8 + 304, 8 + 304 + 128

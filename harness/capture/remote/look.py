@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from harness.capture.quiet_stacks import Native
 from harness.capture.remote.link import LinkBroken
 from harness.capture.remote.session import Session
 from harness.capture.remote.shell import take_shell_look
 from harness.capture.remote.tool import load_py_spy
+from harness.capture.stacks.quiet_ladder import Native
 from harness.errors import HarnessError
 from harness.evidence.gap import Gap
 from harness.evidence.living.look import Look

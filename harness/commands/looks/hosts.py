@@ -20,12 +20,12 @@ import msgspec
 
 from harness.capture.alive.look import take_look
 from harness.capture.alive.processes import leave_out_descendants, list_python_processes
-from harness.capture.quiet_stacks import Native
 from harness.capture.remote.hosts import ask_all
 from harness.capture.remote.look import prepare, take_remote_look
 from harness.capture.remote.place import HERE, Host, name_hosts
 from harness.capture.remote.session import Session
 from harness.capture.remote.table import Listing, list_processes
+from harness.capture.stacks.quiet_ladder import Native
 from harness.commands.looks.targets import Asked
 from harness.errors import HarnessError
 from harness.evidence.gap import Gap

@@ -18,9 +18,9 @@ from typing import IO, Any
 
 import msgspec
 
-from harness.capture import stacks
 from harness.capture.machine import payload
 from harness.capture.remote.far.tools import find_pystack, find_tool, keep_tool
+from harness.capture.stacks import ladder as stacks
 from harness.errors import HarnessError
 
 _SILENCE_S = 20.0  # the other side is heard every few seconds, or it is gone

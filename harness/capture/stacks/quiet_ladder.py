@@ -16,12 +16,12 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from harness.capture.alive.spying import fill_tids
-from harness.capture.frames import EngineThread, read_spy, read_walk
-from harness.capture.own_stacks import read_own
-from harness.capture.own_walk import print_walk
-from harness.capture.pystack_engine import print_threads
-from harness.capture.stacks import LADDER, Rung, Said, ask_py_spy, fork_tool, has_pystack, outer_tids
+from harness.capture.stacks.cpython.own_reader import read_own
+from harness.capture.stacks.frames import EngineThread, read_spy, read_walk
+from harness.capture.stacks.ladder import LADDER, Rung, Said, ask_py_spy, fork_tool, has_pystack, outer_tids
+from harness.capture.stacks.py_spy import fill_tids
+from harness.capture.stacks.pystack_engine import print_threads
+from harness.capture.stacks.walk.own_walk import print_walk
 from harness.errors import Unreadable
 from harness.evidence.text.answers import decode_json
 

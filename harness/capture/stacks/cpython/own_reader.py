@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.capture.alive.gil import find_runtime_states
-from harness.capture.runtime_tables import Read, Tables, read_tables
+from harness.capture.stacks.cpython.gil import find_runtime_states
+from harness.capture.stacks.cpython.runtime_tables import Read, Tables, read_tables
 
 _PROC = Path("/proc")
 _MOST_FRAMES, _MOST_THREADS, _MOST_LOCALS = 4096, 2048, 64

@@ -17,7 +17,7 @@ from pathlib import Path
 from msgspec import structs
 
 from harness.capture.files.formats.elf import Elf
-from harness.capture.frames import clean_symbol
+from harness.capture.stacks.frames import clean_symbol
 from harness.evidence.crash import CrashFrame, CrashThread
 
 FRAME_TABLES = "frame tables"  # the source of frames that no tool has read: they come without names

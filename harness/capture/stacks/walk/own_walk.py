@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.capture.files.images import PYTHON_FILE, Row, list_images, read_maps
-from harness.capture.frames import Places, clean_symbol
-from harness.capture.function_names import name_functions
-from harness.capture.own_stacks import read_through
-from harness.capture.thread_calls import Doing, read_doing, survives_stop
-from harness.capture.thread_registers import MOST_STACK, Held, end_with_parent, print_held, read_held
-from harness.capture.unwind import Memory, Walk, Walker, list_code, name_registers
+from harness.capture.stacks.cpython.own_reader import read_through
+from harness.capture.stacks.frames import Places, clean_symbol
+from harness.capture.stacks.function_names import name_functions
+from harness.capture.stacks.walk.thread_calls import Doing, read_doing, survives_stop
+from harness.capture.stacks.walk.thread_registers import MOST_STACK, Held, end_with_parent, print_held, read_held
+from harness.capture.stacks.walk.unwind import Memory, Walk, Walker, list_code, name_registers
 from harness.evidence.crash import Image
 
 _PROC = Path("/proc")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from harness.capture.evaluating import Evaluators
+from harness.capture.stacks.cpython.evaluating import Evaluators
 from harness.evidence.crash import CrashFrame, CrashThread, Image
 from harness.evidence.text.answers import decode_json, read_number
 

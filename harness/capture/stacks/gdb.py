@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from harness.capture.frames import SIGNAL_FRAME, NativeFrame, Places, place_native
 from harness.capture.machine.trust import find_program
-from harness.capture.stacks import Rung, Said, gdb_command, run_tool
+from harness.capture.stacks.frames import SIGNAL_FRAME, NativeFrame, Places, place_native
+from harness.capture.stacks.ladder import Rung, Said, gdb_command, run_tool
 from harness.evidence.crash import CrashFrame, CrashThread, ToolRun
 from harness.evidence.text.answers import read_number
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 from msgspec import structs
 
-from harness.capture.callers import FRAME_TABLES
-from harness.capture.calls import follows_call
 from harness.capture.files.images import Row
-from harness.capture.frames import NativeFrame, Places, is_trampoline, place_native
-from harness.capture.unwind import Memory, Walk, list_code, walk_stack
+from harness.capture.stacks.callers import FRAME_TABLES
+from harness.capture.stacks.frames import NativeFrame, Places, is_trampoline, place_native
+from harness.capture.stacks.walk.calls import follows_call
+from harness.capture.stacks.walk.unwind import Memory, Walk, list_code, walk_stack
 from harness.evidence.crash import CrashFrame, CrashThread, Image, Step, ToolRun
 from harness.evidence.gap import Gap
 

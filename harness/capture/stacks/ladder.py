@@ -22,11 +22,11 @@ import msgspec
 
 from harness import native
 from harness.capture.files.images import read_images
-from harness.capture.frames import Places, read_engine, read_memory, read_spy, strip_own_frames
 from harness.capture.machine.refusals import REFUSED, explain
 from harness.capture.machine.trust import find_tool
-from harness.capture.own_stacks import read_own
-from harness.capture.pystack_engine import print_threads
+from harness.capture.stacks.cpython.own_reader import read_own
+from harness.capture.stacks.frames import Places, read_engine, read_memory, read_spy, strip_own_frames
+from harness.capture.stacks.pystack_engine import print_threads
 from harness.errors import Unreadable
 from harness.evidence.crash import CrashThread, Image, Step, ToolRun
 from harness.evidence.run import name_signal
@@ -238,7 +238,7 @@ def run_tool(command: list[str], deadline_s: float) -> Said:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**os.environ, "RUST_BACKTRACE": "0", "PYTHONNOUSERSITE": "1"},
-            cwd=Path(__file__).parents[2],
+            cwd=Path(__file__).parents[3],
             start_new_session=True,
         )
     except OSError as error:

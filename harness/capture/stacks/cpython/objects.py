@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 
-from harness.capture.alive.memory import Memory
+from harness.capture.stacks.cpython.process_memory import Memory
 
 HEAD_BYTES, FREE_THREADED_HEAD_BYTES = 16, 32
 _TP_NAME = 8  # after the head

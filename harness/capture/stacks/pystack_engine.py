@@ -10,7 +10,7 @@ import contextlib
 import json
 from typing import Any
 
-from harness.capture.thread_registers import end_with_parent, hold_all
+from harness.capture.stacks.walk.thread_registers import end_with_parent, hold_all
 
 
 def warm_engine() -> None:

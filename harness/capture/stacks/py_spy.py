@@ -20,10 +20,10 @@ from msgspec import Struct
 
 from harness.capture.alive.counting import make_counter
 from harness.capture.alive.living import is_running, list_tids
-from harness.capture.alive.tearing import Value, is_sure_to_rise, leave_out_torn, read_runs
-from harness.capture.alive.thread_idents import find_tids
-from harness.capture.own_stacks import read_own
-from harness.capture.stacks import Said, ask_py_spy, outer_tids
+from harness.capture.stacks.cpython.own_reader import read_own
+from harness.capture.stacks.cpython.thread_idents import find_tids
+from harness.capture.stacks.ladder import Said, ask_py_spy, outer_tids
+from harness.capture.stacks.tearing import Value, is_sure_to_rise, leave_out_torn, read_runs
 from harness.evidence.crash import CrashFrame, ToolRun
 from harness.evidence.living.look import Counter, HotSpot
 from harness.evidence.text.answers import decode_json

@@ -11,9 +11,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from harness.capture.callers import demangle
 from harness.capture.files.formats.content import open_content
 from harness.capture.files.formats.elf import Elf
+from harness.capture.stacks.callers import demangle
 from harness.evidence.crash import Image
 
 _ROW = struct.Struct("<IBBHQQ")

@@ -15,8 +15,8 @@ from collections.abc import Container, Iterable
 from functools import cache, cached_property
 from pathlib import Path
 
-from harness.capture.alive.memory import Memory
 from harness.capture.files.images import Row, read_maps
+from harness.capture.stacks.cpython.process_memory import Memory
 
 _PROC = Path("/proc")
 _SMALLEST_IDENT = 1 << 31

@@ -22,7 +22,14 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.capture.thread_calls import Running, find_steady, is_done_again, name_call, read_doing, survives_stop
+from harness.capture.stacks.walk.thread_calls import (
+    Running,
+    find_steady,
+    is_done_again,
+    name_call,
+    read_doing,
+    survives_stop,
+)
 
 _GETREGSET, _DETACH, _SEIZE, _INTERRUPT = 0x4204, 17, 0x4206, 0x4207  # linux/ptrace.h
 _PRSTATUS, _ARM_SYSTEM_CALL = 1, 0x404  # linux/elf.h

@@ -12,9 +12,9 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.capture.alive.memory import Memory
 from harness.capture.files.formats.elf import Elf
 from harness.capture.files.images import PYTHON_FILE, list_images
+from harness.capture.stacks.cpython.process_memory import Memory
 from harness.evidence.crash import Image
 
 _PROC = Path("/proc")

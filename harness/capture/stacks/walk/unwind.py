@@ -11,10 +11,10 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from harness.capture.calls import follows_call
 from harness.capture.files.formats.cfi import FrameTable, Rules
 from harness.capture.files.images import Row
-from harness.capture.frames import Places
+from harness.capture.stacks.frames import Places
+from harness.capture.stacks.walk.calls import follows_call
 
 # As DWARF numbers them; System V psABI for each. Only what a callee has to keep for its caller, sp and the return.
 _NUMBERS = {

@@ -1,0 +1,1 @@
+"""Our own walk along native frames: registers, frame tables, what no call returns to."""
