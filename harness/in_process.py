@@ -22,7 +22,7 @@ from harness import native
 from harness.errors import HarnessError
 
 if TYPE_CHECKING:
-    from harness.capture.link import Link
+    from harness.capture.crash.crash_link import Link
 
 _started = False
 # Not `-m`: the working directory, which others may be able to write, would come before the standard library.
@@ -60,8 +60,8 @@ def enable(cases: str | None = None) -> None:
 
 def watch(pid: int, cases: str | None) -> None:
     """The helper: waits for a crash or the end of `pid`, whichever comes first, then reports and is gone."""
-    from harness.capture.link import Link
-    from harness.capture.tree import read_argv
+    from harness.capture.crash.crash_link import Link
+    from harness.capture.run.process_tree import read_argv
 
     started_ns, argv = time.monotonic_ns(), read_argv(pid)
     link, pidfd = Link(), os.pidfd_open(pid)
@@ -82,8 +82,8 @@ def watch(pid: int, cases: str | None) -> None:
 
 
 def _report(pid: int, pidfd: int, link: Link, argv: tuple[str, ...], cases: str | None, started_ns: int) -> None:
-    from harness.capture.channels import say
-    from harness.capture.gather import gather_caller
+    from harness.capture.run.channels import say
+    from harness.capture.run.gathered.evidence import gather_caller
     from harness.commands.job import judge_case, keep_case
     from harness.evidence.case import create_case
     from harness.evidence.text.redaction import redact

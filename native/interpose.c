@@ -518,7 +518,7 @@ int32_t harness_link_start(const char *path) {
     strcpy(harness_link.address.sun_path, path);
     harness_link.pid = own_pid();
     const char *asked = getenv("PYTHONFAULTHANDLER");
-    harness_link.asked_for_reporter = asked != NULL && strcmp(asked, "harness") == 0; /* capture/launch.py */
+    harness_link.asked_for_reporter = asked != NULL && strcmp(asked, "harness") == 0; /* capture/run/launch.py */
 #ifdef __linux__
     notice_filter();
 #endif

@@ -12,7 +12,7 @@ import sysconfig
 import msgspec
 
 from harness import __version__
-from harness.capture.facilities import look_at_facilities
+from harness.capture.doctor.facilities import look_at_facilities
 from harness.capture.remote.look import prepare
 from harness.commands.looks.hosts import name_place, open_there, start_agent
 from harness.commands.looks.targets import Asked, read_targets

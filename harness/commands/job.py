@@ -13,20 +13,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from harness import native
-from harness.capture.arrivals import Arrivals, Given
-from harness.capture.channels import Channel, Holder, open_channels, say, settle
 from harness.capture.cores.limits import CoreLimit, Wish
-from harness.capture.injection import link_variables, why_not
-from harness.capture.launch import TELL, open_processes, spawn
-from harness.capture.link import STEPS_ENOUGH, Link, was_refused
+from harness.capture.crash.crash_link import STEPS_ENOUGH, Link, was_refused
 from harness.capture.machine.killers import Killers
 from harness.capture.machine.refusals import REFUSED, explain
-from harness.capture.supervise import Supervisor, outlive, shell_status
+from harness.capture.run.arrivals import Arrivals, Given
+from harness.capture.run.channels import Channel, Holder, open_channels, say, settle
+from harness.capture.run.injection import link_variables, why_not
+from harness.capture.run.launch import TELL, open_processes, spawn
+from harness.capture.run.supervisor import Supervisor, outlive, shell_status
 from harness.errors import NotSupervised
 from harness.evidence import case as cases
 
 if TYPE_CHECKING:
-    from harness.capture.cores.collecting import Collected
+    from harness.capture.run.gathered.collected_cores import Collected
     from harness.documents.verdict import Document
     from harness.evidence.run import Evidence
 
@@ -59,8 +59,8 @@ class Supervised(NamedTuple):
     def gather(self) -> Evidence:
         import msgspec
 
-        from harness.capture.cores.collecting import add_crashes
-        from harness.capture.gather import gather
+        from harness.capture.run.gathered.collected_cores import add_crashes
+        from harness.capture.run.gathered.evidence import gather
         from harness.evidence.text.kept_output import redact_output
         from harness.evidence.text.redaction import redact, redact_argv
 
@@ -91,7 +91,7 @@ class Supervised(NamedTuple):
         return msgspec.structs.replace(evidence, transcripts=transcripts)
 
     def _collect_cores(self) -> Collected:
-        from harness.capture.cores.collecting import collect_cores
+        from harness.capture.run.gathered.collected_cores import collect_cores
         from harness.capture.stacks.ladder import broke_down
 
         reports = self.supervisor.link.list_reports() if self.supervisor.link else []
@@ -210,8 +210,8 @@ def _list_words() -> Iterator[str]:
 
     import harness.diagnose
 
-    yield "harness.capture.cores.collecting"
-    yield "harness.capture.gather"
+    yield "harness.capture.run.gathered.collected_cores"
+    yield "harness.capture.run.gathered.evidence"
     yield from (module.name for module in pkgutil.walk_packages(harness.diagnose.__path__, "harness.diagnose."))
     yield "harness.report.text"
 

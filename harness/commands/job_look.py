@@ -14,9 +14,9 @@ from typing import NamedTuple
 import msgspec
 
 from harness.capture.alive.look import take_look
-from harness.capture.alive.looker import Quiet
-from harness.capture.channels import say
 from harness.capture.machine.trust import look_for_program
+from harness.capture.run.channels import say
+from harness.capture.run.stall.forked_look import Quiet
 from harness.capture.stacks.ladder import gdb_command, run_tool
 from harness.diagnose.living.document import judge_living
 from harness.diagnose.living.kinds import exit_code_of

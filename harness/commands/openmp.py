@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 
 from harness import __version__
-from harness.capture.channels import say
 from harness.capture.openmp.environment import find_python, take_environment_census
+from harness.capture.run.channels import say
 from harness.commands.looks.hosts import open_there, start_agent
 from harness.commands.looks.targets import read_targets
 from harness.commands.output import print_answer

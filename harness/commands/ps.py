@@ -9,8 +9,8 @@ import msgspec
 
 from harness import __version__
 from harness.capture.alive.processes import list_python_processes
-from harness.capture.channels import say
 from harness.capture.remote.place import Host
+from harness.capture.run.channels import say
 from harness.commands.looks.hosts import MOST_BESIDES_S, ask_hosts, list_there, name_place, open_there, start_agent
 from harness.commands.looks.targets import Asked, read_targets
 from harness.commands.output import print_answer

@@ -13,12 +13,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.capture.alive.looker import Look, Quiet
-from harness.capture.alive.quitting import is_asked_by_key
-from harness.capture.channels import hold_closed_descriptors, say, say_own
-from harness.capture.launch import find_command
 from harness.capture.machine.refusals import REFUSED, explain
-from harness.capture.supervise import Supervisor
+from harness.capture.run.channels import hold_closed_descriptors, say, say_own
+from harness.capture.run.launch import find_command
+from harness.capture.run.stall.forked_look import Look, Quiet
+from harness.capture.run.stall.quit_key import is_asked_by_key
+from harness.capture.run.supervisor import Supervisor
 from harness.commands.durations import parse_duration
 from harness.commands.job import Job, Supervised, judge_case, keep_case, supervise
 from harness.errors import UsageError

@@ -18,10 +18,10 @@ from typing import Any
 
 from harness.capture.alive.look import take_look
 from harness.capture.alive.watching import Watched, Watching
-from harness.capture.channels import say
 from harness.capture.remote.look import prepare, take_remote_look
 from harness.capture.remote.place import Host
 from harness.capture.remote.watching import RemoteWatched, RemoteWatching
+from harness.capture.run.channels import say
 from harness.commands.durations import parse_duration
 from harness.commands.looks.hosts import ask_hosts, find_here, find_there, label_look, open_there
 from harness.commands.looks.targets import Asked, read_targets

@@ -244,7 +244,7 @@ def _finished_cases(cases_dir: Path) -> Iterator[Path]:
 
 
 def name_own() -> str:
-    """What the next one knows it by, if we are killed and it stays behind (capture/leftovers.py)."""
+    """What the next one knows it by, if we are killed and it stays behind (capture/crash/stale_directories.py)."""
     return f"{os.getpid()}-{read_start(os.getpid()) or 0}-{os.urandom(4).hex()}"
 
 

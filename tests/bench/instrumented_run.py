@@ -59,7 +59,7 @@ def main():
     rooms = (run, sys.modules["harness.commands.job"])
     values = [value for room in rooms for value in vars(room).values()]
     places = [value for value in values if isinstance(value, (MODULE, CLASS)) and is_ours(value)]
-    for place in (*rooms, *places, sys.modules["harness.capture.channels"].Channel):
+    for place in (*rooms, *places, sys.modules["harness.capture.run.channels"].Channel):
         instrument(place)
     begun = time.monotonic_ns()
     status = run.run_command(arguments)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture.reproducers import BASE, CONTROL, list_reproducers
+from harness.capture.experiment.reproducers import BASE, CONTROL, list_reproducers
 from tests.zoo.literals import read_literals
 from tests.zoo.test_zoo import INTERPRETERS
 

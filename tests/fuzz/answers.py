@@ -24,22 +24,22 @@ from harness.capture.alive.macos import read_sample
 from harness.capture.alive.processes import quiet_s
 from harness.capture.alive.rest import list_handled
 from harness.capture.alive.waits import read_call, read_place, read_wait
+from harness.capture.crash.crash_link import Link, is_crash, read_registers
+from harness.capture.crash.snapshot import read_status as read_snapshot_status
+from harness.capture.doctor.provisions import read_meminfo
+from harness.capture.experiment.steps import StepFile
 from harness.capture.files.images import list_mappings, parse_maps
-from harness.capture.link import Link, is_crash, read_registers
 from harness.capture.machine import cgroup
 from harness.capture.machine.kernel_log import read_kernel_lines
 from harness.capture.machine.macos_kernel_log import parse_jetsam, parse_memorystatus
 from harness.capture.machine.processor import read_cpu
-from harness.capture.provisions import read_meminfo
 from harness.capture.remote.shell import ShellLook
 from harness.capture.remote.table import read_proc, read_ps
-from harness.capture.snapshot import read_status as read_snapshot_status
 from harness.capture.stacks.cpython.runtime_tables import read_tables
 from harness.capture.stacks.frames import Places, read_engine, read_memory, read_spy, read_walk
 from harness.capture.stacks.gdb import read_gdb
 from harness.capture.stacks.py_spy import fill_tids
 from harness.capture.stacks.walk.thread_calls import read_doing, survives_stop
-from harness.capture.steps import StepFile
 from harness.diagnose.death.judge import judge
 from harness.diagnose.living.document import judge_living
 from harness.diagnose.living.group import judge_group

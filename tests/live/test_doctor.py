@@ -18,7 +18,7 @@ import msgspec
 import psutil
 import pytest
 
-from harness.capture.facilities import injection, look_at_facilities
+from harness.capture.doctor.facilities import injection, look_at_facilities
 from harness.diagnose.environment.health import Doctor
 from harness.evidence.facility import Facility
 

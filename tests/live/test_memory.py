@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from harness.capture.glimpse import Glimpses
-from harness.capture.tree import Tree
+from harness.capture.run.glimpses import Glimpses
+from harness.capture.run.process_tree import Tree
 from tests.live.processes import Harness, until
 
 MIB = 1 << 20
@@ -140,7 +140,7 @@ def test_a_tool_that_does_not_come_back_is_ended(monkeypatch: pytest.MonkeyPatch
     slow.write_text("#!/bin/sh\nexec sleep 60\n")
     slow.chmod(0o700)
     monkeypatch.setattr("harness.capture.stacks.ladder.find_py_spy", lambda: str(slow))
-    monkeypatch.setattr("harness.capture.glimpse._DEADLINE_S", 0.0)
+    monkeypatch.setattr("harness.capture.run.glimpses._DEADLINE_S", 0.0)
     tree = Tree(time.monotonic_ns(), set())
     tree.add(os.getpid(), os.getppid())
     glimpses = Glimpses(tree)

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import jsonschema
 import pytest
 
-from harness.capture.reproducers import list_reproducers
-from harness.capture.standin import NAME
+from harness.capture.experiment.reproducers import list_reproducers
+from harness.capture.run.stand_in import NAME
 from harness.commands import main
 from harness.commands.repro.resume import open_session
 from harness.report.schemas import DIRECTORY

@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from harness.capture.launch import TELL
 from harness.capture.machine.killers import Killers
+from harness.capture.run.launch import TELL
 from tests.live.processes import DEADLINE_S, Ended, bare, open_gate, until
 from tests.live.test_terminal import COUNTER
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
-from harness.capture.snapshot import Snapshot, complete, find_python, look_while_held, take_snapshot
+from harness.capture.crash.snapshot import Snapshot, complete, find_python, look_while_held, take_snapshot
 from harness.capture.stacks.gdb import INSTALL, find_gdb
 from harness.capture.stacks.ladder import LADDER, Rung, Said, run_tool, take_stacks
 from harness.evidence.crash import CrashFrame, CrashThread, ToolRun

@@ -17,7 +17,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from harness.capture.alive.standstill import Standstill
+from harness.capture.run.stall.clock import Standstill
 from harness.report.schemas import build_schemas
 from tests.kept_cases import check_run
 from tests.live.processes import DEADLINE_S, open_gate, state_of, until

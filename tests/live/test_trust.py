@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture import facilities
+from harness.capture.doctor import facilities
 from harness.capture.files.interpreter import find_python
 from harness.capture.machine import kernel_log as system
 from harness.capture.machine.trust import check_imports, check_interpreter, check_package, check_program, find_tool
@@ -405,7 +405,7 @@ def test_a_tool_beside_our_interpreter_is_looked_at_too(
 
 
 def test_on_mac_too_the_systems_tools_are_asked_for(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from harness.capture import mac_facilities
+    from harness.capture.doctor import mac_facilities
     from harness.capture.machine import macos_kernel_log as macos_memory
 
     monkeypatch.setenv("PATH", str(theirs / "bin"))

@@ -20,7 +20,7 @@ import lief
 import pytest
 
 from harness import native
-from harness.capture import link
+from harness.capture.crash import crash_link as link
 
 ROOT = Path(__file__).parents[2]
 # Async-signal-safe (man 7 signal-safety), or a plain system call, or without any state (strstr, memcpy, memset).

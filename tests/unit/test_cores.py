@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture.cores.collecting import add_crashes
 from harness.capture.cores.file import BadCore, CoreFile
 from harness.capture.cores.finding import Found, find_core, is_contained
 from harness.capture.cores.keeping import Replaced, TooLarge, link_core, move_core
 from harness.capture.cores.limits import CoreLimit
 from harness.capture.cores.pattern import Death, Destination, expand, find_destination
+from harness.capture.run.gathered.collected_cores import add_crashes
 from harness.evidence.crash import CrashFrame, CrashThread, Mapping
 from harness.evidence.gap import Gap
 from tests.unit.crashes import crash

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture import facilities
+from harness.capture.doctor import facilities
 from harness.evidence.facility import Seen
 
 NO_CAPABILITY = "Name:\tpython\nCapEff:\t0000000000000000\nSeccomp:\t0\n"

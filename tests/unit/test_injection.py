@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from harness import native
-from harness.capture import launch, peer
-from harness.capture.arrivals import Given
-from harness.capture.injection import link_variables, why_not
+from harness.capture.crash import peer
+from harness.capture.run import launch
+from harness.capture.run.arrivals import Given
+from harness.capture.run.injection import link_variables, why_not
 from harness.native import LIBRARY
 
 

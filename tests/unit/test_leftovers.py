@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture.leftovers import remove_leftovers
+from harness.capture.crash.stale_directories import remove_leftovers
 from harness.evidence.case import read_start
 
 LONG_AGO = (1_000_000_000, 1_000_000_000)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture.room import read_room
+from harness.capture.run.gathered.what_was_left import read_room
 from harness.diagnose.death.judge import judge
 from harness.documents.verdict import Document
 from harness.evidence.gap import Gap

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.capture import mac_facilities, provisions
+from harness.capture.doctor import mac_facilities, provisions
 from harness.capture.machine import killers
 
 HOST, CONTAINER = "pid:[4026531836]", "pid:[4026532000]"

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.capture.kept_variables import KEPT
+from harness.capture.run.gathered.kept_variables import KEPT
 from harness.evidence.run import Process, Statement
 from harness.evidence.text.redaction import MASK, Redactor
 from harness.evidence.text.secret_names import is_secret_name

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture.surroundings import is_python, read_environment, read_scripts
+from harness.capture.run.gathered.environment import is_python, read_environment, read_scripts
 from harness.evidence.run import Process
 
 SCRIPT = """

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from harness.capture.steps import StepFile
+from harness.capture.experiment.steps import StepFile
 from harness.diagnose.experiment.arm import check_runs, describe_run
 from harness.documents.verdict import Progress
 from harness.evidence.experiment import Arm, Patient, Told

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.capture.reproducers import read_literals as read_literals
+from harness.capture.experiment.reproducers import read_literals as read_literals
 
 SCENARIOS = Path(__file__).with_name("scenarios")

@@ -37,13 +37,13 @@ from harness.capture.alive.task_wakers import Trace
 from harness.capture.alive.tasks import LOOP_FILE, Reading, read_tasks
 from harness.capture.alive.unchanged import find_unchanged
 from harness.capture.alive.unflushed import Buffers
+from harness.capture.crash.snapshot import name_owners
 from harness.capture.files.images import list_images, read_maps
 from harness.capture.openmp.live_census import complete
 from harness.capture.openmp.live_images import look_while_held
-from harness.capture.snapshot import name_owners
+from harness.capture.run.process_tree import read_exit
 from harness.capture.stacks.py_spy import ENOUGH, Spy
 from harness.capture.stacks.quiet_ladder import Native
-from harness.capture.tree import read_exit
 from harness.evidence.crash import Image
 from harness.evidence.gap import Gap
 from harness.evidence.living.look import Counter, LivingProcess, ThreadState

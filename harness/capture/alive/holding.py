@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from harness.capture.alive.living import read_stat, read_status
 from harness.capture.alive.processes import names_harness
-from harness.capture.tree import read_argv
+from harness.capture.run.process_tree import read_argv
 
 _TOOLS = ("py-spy", "pystack", "gdb")
 

@@ -17,14 +17,14 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar, cast
 
+from harness.capture.crash.snapshot import find_python
 from harness.capture.files.images import PYTHON_FILE, read_images
 from harness.capture.files.layout import FAILURES, find_environ
 from harness.capture.files.owners import search_interpreter
 from harness.capture.machine.cgroup import list_groups
 from harness.capture.openmp.variables import read_variables
-from harness.capture.snapshot import find_python
+from harness.capture.run.process_tree import list_new_processes, read_argv
 from harness.capture.stacks.cpython.own_reader import tell_gil
-from harness.capture.tree import list_new_processes, read_argv
 from harness.errors import Unreadable
 from harness.evidence.crash import Image
 from harness.evidence.living.look import Output, ThreadState

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from harness.capture.alive.living import open_pidfd
-from harness.capture.tree import read_exit
+from harness.capture.run.process_tree import read_exit
 from harness.evidence.living.look import ThreadState
 
 _MOST = 64  # whose ends are read: each takes a descriptor

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from harness.capture.alive.activity import Moment, name_activity
 from harness.capture.alive.living import Stat, age_s, read_stat
-from harness.capture.tree import read_argv
+from harness.capture.run.process_tree import read_argv
 from harness.evidence.living.processes import ProcessRow
 
 _PYTHON = re.compile(r"(?:python|pypy)[0-9.]*[a-z]*(?:\.exe)?", re.IGNORECASE)

@@ -22,8 +22,8 @@ from harness.capture.alive.look import check_target
 from harness.capture.alive.processes import is_harness, leave_out_descendants
 from harness.capture.machine.kernel_log import read_kernel_lines
 from harness.capture.machine.killers import Killers, Sent
+from harness.capture.run.process_tree import read_argv, read_exit
 from harness.capture.stacks.py_spy import Spy
-from harness.capture.tree import read_argv, read_exit
 from harness.capture.usage.sampler import Sampler
 from harness.capture.usage.timeline import make_timeline
 from harness.errors import HarnessError

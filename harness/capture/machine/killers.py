@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness import native
-from harness.capture.tree import read_argv, read_file
+from harness.capture.run.process_tree import read_argv, read_file
 
 _WATCHED = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGXCPU)
 _MOST_EVENTS = 256

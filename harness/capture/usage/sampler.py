@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from harness.capture.machine import cgroup
-from harness.capture.tree import read_file
+from harness.capture.run.process_tree import read_file
 from harness.capture.usage.courses import PSS_EVERY_S, GroupCourse, ProcessCourse
 from harness.capture.usage.series import Series
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from harness.capture.channels import say
+from harness.capture.run.channels import say
 from harness.diagnose.living.group import Group
 from harness.documents.verdict import Document
 from harness.errors import HarnessError

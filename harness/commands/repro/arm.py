@@ -14,9 +14,9 @@ from typing import NamedTuple
 import msgspec
 
 from harness.capture.alive.look import take_look
-from harness.capture.apart import Apart
-from harness.capture.launch import find_command
-from harness.capture.steps import VARIABLE, StepFile
+from harness.capture.experiment.steps import VARIABLE, StepFile
+from harness.capture.run.detached import Apart
+from harness.capture.run.launch import find_command
 from harness.commands.job import Job, judge_case, keep_case, supervise
 from harness.commands.job_look import keep_look
 from harness.diagnose.living.document import judge_living

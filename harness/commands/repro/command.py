@@ -21,8 +21,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from harness import __version__
+from harness.capture.experiment.reproducers import Reproducer, ask_patient, list_reproducers
 from harness.capture.files.interpreter import find_python, locate_python
-from harness.capture.reproducers import Reproducer, ask_patient, list_reproducers
 from harness.commands.durations import parse_duration
 from harness.commands.output import print_answer
 from harness.commands.repro.arm import run_trial

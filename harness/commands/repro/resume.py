@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from harness.capture.channels import say
+from harness.capture.run.channels import say
 from harness.diagnose.experiment.arm import Run
 from harness.errors import BadCase, Unreadable, UsageError
 from harness.evidence import case as cases

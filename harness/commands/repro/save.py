@@ -6,8 +6,8 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.capture.reproducers import Reproducer
-from harness.capture.surroundings import read_environment
+from harness.capture.experiment.reproducers import Reproducer
+from harness.capture.run.gathered.environment import read_environment
 from harness.diagnose.experiment.arm import FAULTS, Run
 from harness.errors import HarnessError
 from harness.evidence.experiment import Patient

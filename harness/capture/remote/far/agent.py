@@ -121,7 +121,7 @@ class _Agent:
         return take_census(request["pid"])
 
     def facilities(self, request: dict[str, Any], tell: _Answer) -> Any:
-        from harness.capture.facilities import look_at_facilities
+        from harness.capture.doctor.facilities import look_at_facilities
 
         return {
             "python": sys.version.split()[0],

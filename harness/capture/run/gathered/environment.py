@@ -14,9 +14,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from harness.capture.kept_variables import KEPT
 from harness.capture.machine.payload import payload
 from harness.capture.machine.trust import check_interpreter
+from harness.capture.run.gathered.kept_variables import KEPT
 from harness.errors import Unreadable
 from harness.evidence.gap import Gap
 from harness.evidence.run import Process, Statement

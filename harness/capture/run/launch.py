@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from harness import native
-from harness.capture.arrivals import Given
-from harness.capture.channels import Channel
+from harness.capture.run.arrivals import Given
+from harness.capture.run.channels import Channel
 from harness.capture.run.what_to_type import tell_what_to_type
 from harness.errors import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, CouldNotStart, UsageError
 

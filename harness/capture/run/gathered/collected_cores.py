@@ -15,15 +15,15 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from harness.capture.channels import say
 from harness.capture.cores.file import BadCore
 from harness.capture.cores.finding import PATTERN_FIX, Found, find_core
 from harness.capture.cores.keeping import Replaced, TooLarge, link_core, move_core
 from harness.capture.cores.limits import CoreLimit
 from harness.capture.cores.pattern import Death
 from harness.capture.machine.processor import read_cpu
-from harness.capture.supervise import CRASHES
-from harness.capture.tree import Member, Tree
+from harness.capture.run.channels import say
+from harness.capture.run.process_tree import Member, Tree
+from harness.capture.run.supervisor import CRASHES
 from harness.evidence.case import MOST_BYTES
 from harness.evidence.crash import Crash, CrashFrame
 from harness.evidence.gap import Gap

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from harness import native
-from harness.capture.standin import StandIn
-from harness.capture.tree import read_argv
+from harness.capture.run.process_tree import read_argv
+from harness.capture.run.stand_in import StandIn
 
 _GRACE_S = 0.005
 _MOST_RECORDS = 256

@@ -20,16 +20,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness import native
-from harness.capture.alive.looker import Look, Looker, Quiet
-from harness.capture.alive.quitting import ignores_quit, pass_quit_on
-from harness.capture.alive.standstill import Standstill
-from harness.capture.arrivals import Arrivals, Arrived, Record, send
-from harness.capture.channels import Channel, Holder, say
-from harness.capture.glimpse import Glimpses
-from harness.capture.link import FULL_LOOKS, HELD_DEADLINE_S, Link, is_ending, is_leave
+from harness.capture.crash.crash_link import FULL_LOOKS, HELD_DEADLINE_S, Link, is_ending, is_leave
 from harness.capture.machine.killers import Killers
 from harness.capture.machine.refusals import REFUSED, Refusals
-from harness.capture.tree import Member, Tree, note_cwd, read_fate
+from harness.capture.run.arrivals import Arrivals, Arrived, Record, send
+from harness.capture.run.channels import Channel, Holder, say
+from harness.capture.run.glimpses import Glimpses
+from harness.capture.run.process_tree import Member, Tree, note_cwd, read_fate
+from harness.capture.run.stall.clock import Standstill
+from harness.capture.run.stall.forked_look import Look, Looker, Quiet
+from harness.capture.run.stall.quit_key import ignores_quit, pass_quit_on
 from harness.capture.usage.pressure import Pressure
 from harness.capture.usage.sampler import Sampler
 from harness.evidence.senders import ON_STALL_TERM

@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from harness import native
-from harness.capture import mac_facilities, provisions
-from harness.capture.cores.settings import core_destination, core_limit
+from harness.capture.doctor import mac_facilities, provisions
+from harness.capture.doctor.core_settings import core_destination, core_limit
 from harness.capture.machine import cgroup
 from harness.capture.machine.trust import Checked, find_tool
+from harness.capture.run.process_tree import read_exit
 from harness.capture.stacks.ladder import CARRIED
-from harness.capture.tree import read_exit
 from harness.errors import HarnessError
 from harness.evidence.facility import Facility, Seen
 

@@ -12,7 +12,7 @@ import signal
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
-from harness.capture.arrivals import stop_following
+from harness.capture.run.arrivals import stop_following
 from harness.errors import EXIT_OUR_BUG
 
 

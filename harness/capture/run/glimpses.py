@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from harness.capture.machine import cgroup
-from harness.capture.tree import Tree, read_file
+from harness.capture.run.process_tree import Tree, read_file
 
 if TYPE_CHECKING:
     from harness.evidence.glimpse import Glimpse

@@ -15,7 +15,7 @@ import time
 from typing import Any, NoReturn
 
 from harness import native
-from harness.capture.tree import read_file
+from harness.capture.run.process_tree import read_file
 
 NAME = "signals-of"  # native/harness.h
 _ANSWER_S = 1.0

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import native
-from harness.capture.standin import call_yourself
+from harness.capture.run.stand_in import call_yourself
 
 HEAD_BYTES = 1024**2
 TAIL_BYTES = 1024**2

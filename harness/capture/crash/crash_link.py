@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from harness import native
-from harness.capture.leftovers import remove_leftovers
+from harness.capture.crash.peer import read_peer
+from harness.capture.crash.stale_directories import remove_leftovers
 from harness.capture.machine.refusals import REFUSED, explain
-from harness.capture.peer import read_peer
 from harness.evidence.case import make_private_directories
 
 if TYPE_CHECKING:
-    from harness.capture.snapshot import Snapshot
+    from harness.capture.crash.snapshot import Snapshot
 
 # A dying process waits 3 s for us (native/link.h), counted from its fault; the look itself must be over before.
 HELD_DEADLINE_S = 2.5
@@ -41,7 +41,7 @@ _X86_64 = (
     "r8 r9 r10 r11 r12 r13 r14 r15 rdi rsi rbp rbx rdx rax rcx rsp rip eflags csgsfs err trapno oldmask cr2".split()  # noqa: SIM905
 )
 _REGISTERS = {1: _X86_64, 2: [*(f"x{number}" for number in range(31)), "sp", "pc", "pstate"]}
-_MODULES = ("pystack.engine", "harness.capture.files.guards", "harness.capture.snapshot")
+_MODULES = ("pystack.engine", "harness.capture.files.guards", "harness.capture.crash.snapshot")
 STEPS_ENOUGH = frozenset({"native-all", "native"})
 
 
@@ -137,7 +137,7 @@ class Link:
             with contextlib.suppress(*REFUSED):  # an engine may not be installed: who asks it says so
                 importlib.import_module(name)
             return True
-        from harness.capture import snapshot
+        from harness.capture.crash import snapshot
 
         for index, report in enumerate(self.reports):
             if not report.complete:
@@ -147,7 +147,7 @@ class Link:
 
     def list_reports(self) -> list[Report]:
         """All of them, in the order in which they crashed."""
-        from harness.capture.snapshot import nothing_seen
+        from harness.capture.crash.snapshot import nothing_seen
 
         for one in self._unseen:
             seen = nothing_seen(one.record.pid, one.why)
@@ -187,8 +187,8 @@ def was_refused(folder: Path, link: Path) -> bool:
 
 
 def _look(record: Any, full: bool) -> tuple[Snapshot, bytes]:
+    from harness.capture.crash.snapshot import look_while_held
     from harness.capture.files.guards import show_guard
-    from harness.capture.snapshot import look_while_held
     from harness.capture.stacks.frames import read_memory
 
     code = read_memory(record.pid)(record.pc, LONGEST_INSTRUCTION)

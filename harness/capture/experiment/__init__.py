@@ -1,0 +1,1 @@
+"""Reproducers: which there are, and what they tell while they run."""

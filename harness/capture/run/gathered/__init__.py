@@ -1,0 +1,1 @@
+"""What is gathered once a command has ended: evidence, environment, cores, what was left."""
