@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from harness.capture.alive.look import take_look
+from harness.capture.living.look import take_look
 from harness.capture.machine.trust import look_for_program
 from harness.capture.run.channels import say
 from harness.capture.run.stall.forked_look import Quiet

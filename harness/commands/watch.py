@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from harness.capture.alive.look import take_look
-from harness.capture.alive.watching import Watched, Watching
+from harness.capture.living.look import take_look
+from harness.capture.living.watching import Watched, Watching
 from harness.capture.remote.look import prepare, take_remote_look
 from harness.capture.remote.place import Host
 from harness.capture.remote.watching import RemoteWatched, RemoteWatching

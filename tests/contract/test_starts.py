@@ -21,7 +21,7 @@ STARTS = {
     "commands/alone.py run_alone": _TYPED,
     "in_process.py enable": f"{_OWN}; sys.path without the working directory",
     "capture/run/launch.py _start": f"{_TYPED} (harness_start)",
-    "capture/alive/unflushed.py start": _OWN,
+    "capture/living/unflushed.py start": _OWN,
     "capture/arrays/measuring.py _ask": "ask_importing, find_python(imports=True)",
     "capture/doctor/facilities.py _python_child": _OWN,
     "capture/doctor/facilities.py _run": f"{_OWN}, or {_CHECKED}",

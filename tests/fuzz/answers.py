@@ -16,19 +16,19 @@ from typing import Any
 import msgspec
 
 from harness import native
-from harness.capture.alive.activity import name_sleep
-from harness.capture.alive.coroutines import Coroutines, Torn
-from harness.capture.alive.descriptors import describe_all, name_process, name_state
-from harness.capture.alive.living import is_frozen, parse_stat, read_outputs, read_status
-from harness.capture.alive.macos import read_sample
-from harness.capture.alive.processes import quiet_s
-from harness.capture.alive.rest import list_handled
-from harness.capture.alive.waits import read_call, read_place, read_wait
 from harness.capture.crash.crash_link import Link, is_crash, read_registers
 from harness.capture.crash.snapshot import read_status as read_snapshot_status
 from harness.capture.doctor.provisions import read_meminfo
 from harness.capture.experiment.steps import StepFile
 from harness.capture.files.images import list_mappings, parse_maps
+from harness.capture.living.activity import name_sleep
+from harness.capture.living.identity import is_frozen, parse_stat, read_outputs, read_status
+from harness.capture.living.processes import quiet_s
+from harness.capture.living.sample_text import read_sample
+from harness.capture.living.tasks.coroutines import Coroutines, Torn
+from harness.capture.living.waits.descriptors import describe_all, name_process, name_state
+from harness.capture.living.waits.rest import list_handled
+from harness.capture.living.waits.thread_wait import read_call, read_place, read_wait
 from harness.capture.machine import cgroup
 from harness.capture.machine.kernel_log import read_kernel_lines
 from harness.capture.machine.macos_kernel_log import parse_jetsam, parse_memorystatus

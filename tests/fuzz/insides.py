@@ -13,12 +13,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from harness.capture.alive.coroutines import Coroutines, Torn
-from harness.capture.alive.lock_objects import read_lock_objects
-from harness.capture.alive.task_wakers import Task, describe, find_wakers
-from harness.capture.alive.unix_peers import _read_peer
 from harness.capture.files.formats.elf import Elf
 from harness.capture.files.layout import find_rows, read_layout
+from harness.capture.living.locks.lock_objects import read_lock_objects
+from harness.capture.living.tasks.coroutines import Coroutines, Torn
+from harness.capture.living.tasks.wakers import Task, describe, find_wakers
+from harness.capture.living.waits.unix_peers import _read_peer
 from harness.capture.stacks.cpython.own_reader import find_line
 from harness.capture.stacks.function_names import name_functions
 from harness.evidence.crash import Image

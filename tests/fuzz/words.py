@@ -8,8 +8,8 @@ import re
 import subprocess
 import time
 
-from harness.capture.alive.device import read_shares, read_users
 from harness.capture.files.owners import describe_distribution, search_conda, search_dpkg
+from harness.capture.living.device import read_shares, read_users
 from harness.capture.openmp.imports import read_listing, read_report
 from harness.capture.openmp.platform_tags import Target as Platform
 from harness.capture.openmp.requirements import read_requirements

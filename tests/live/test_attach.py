@@ -16,7 +16,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from harness.capture.alive.look import take_look
+from harness.capture.living.look import take_look
 from harness.commands import attach, main
 from harness.errors import HarnessError
 from harness.report.schemas import DIRECTORY
@@ -331,7 +331,7 @@ def test_one_that_ends_just_before_the_look(start: Start, monkeypatch: pytest.Mo
     gone = subprocess.Popen(["true"])
     gone.wait()
     process = start(SLEEP)
-    monkeypatch.setattr("harness.capture.alive.look.check_target", lambda pid: pid)
+    monkeypatch.setattr("harness.capture.living.look.check_target", lambda pid: pid)
     with pytest.raises(HarnessError, match=f"There is no process {gone.pid}"):
         take_look([gone.pid], 0.2)
     look = take_look([gone.pid, process.pid], 0.2)
@@ -339,7 +339,7 @@ def test_one_that_ends_just_before_the_look(start: Start, monkeypatch: pytest.Mo
 
 
 def test_more_than_can_be_looked_at(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.capture.alive.look._MOST_PROCESSES", 1)
+    monkeypatch.setattr("harness.capture.living.look._MOST_PROCESSES", 1)
     first, second = start(SLEEP), start(SLEEP)
     look = take_look([first.pid, second.pid], 0.2)
     assert look.targets == (first.pid,) and [gap.what for gap in look.gaps] == ["more processes"]

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.capture.alive.locks import find_locks
-from harness.capture.alive.waits import read_wait
+from harness.capture.living.locks.thread_locks import find_locks
+from harness.capture.living.waits.thread_wait import read_wait
 from harness.capture.stacks.ladder import take_stacks
 from harness.evidence.crash import CrashThread
 from harness.evidence.living.look import HeldLock, Wait

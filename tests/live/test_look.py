@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from harness.capture.alive.living import find_rank, is_frozen, list_tids
-from harness.capture.alive.look import take_look
+from harness.capture.living.identity import find_rank, is_frozen, list_tids
+from harness.capture.living.look import take_look
 from harness.errors import HarnessError
 from harness.evidence.living.look import Counter, LivingProcess, Look
 from tests.live.processes import state_of, until
@@ -222,7 +222,7 @@ def test_five_hundred_threads_that_sleep(start: Start) -> None:
 @pytest.mark.parametrize("after_s", [0.3, 0.45, 0.6, 1.5])
 def test_killing_us_leaves_the_target_running(start: Start, tmp_path: Path, after_s: float) -> None:
     process = start("def work():\n    n = 0\n    ready()\n    while True: n += 1\nwork()")
-    source = f"from harness.capture.alive.look import take_look; take_look([{process.pid}])"
+    source = f"from harness.capture.living.look import take_look; take_look([{process.pid}])"
     looker = subprocess.Popen([sys.executable, "-c", source], cwd=Path(__file__).parents[2])
     time.sleep(after_s)  # any moment will do
     looker.kill()
@@ -232,7 +232,7 @@ def test_killing_us_leaves_the_target_running(start: Start, tmp_path: Path, afte
 
 def test_what_is_not_python(monkeypatch: pytest.MonkeyPatch) -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
-        monkeypatch.setattr("harness.capture.alive.standing.find_gdb", lambda: None)
+        monkeypatch.setattr("harness.capture.living.threads.find_gdb", lambda: None)
         seen, _ = look_at(process, 0.6, native="always")
         process.kill()
     assert (seen.python, seen.name, seen.argv, seen.stopped_ms) == (None, "sleep", ("sleep", "60"), 0.0)
@@ -267,7 +267,7 @@ def test_children_their_roles_and_their_end(start: Start, monkeypatch: pytest.Mo
         while True:
             subprocess.run(["true"]); time.sleep(0.05)
     """
-    monkeypatch.setattr("harness.capture.alive.look._AT_A_TIME", at_a_time)
+    monkeypatch.setattr("harness.capture.living.look._AT_A_TIME", at_a_time)
     process = start(source)
     told = json.loads(Path(process.args[2]).read_text())
     seen, look = look_at(process)

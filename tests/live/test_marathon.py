@@ -15,7 +15,7 @@ LOOKERS, ROUNDS = 3, 50  # each round is a look at both
 TEST_DEADLINE_S = 400
 LOOK = """
 import sys
-from harness.capture.alive.look import take_look
+from harness.capture.living.look import take_look
 for _ in range(int(sys.argv[1])):
     look = take_look([int(word) for word in sys.argv[2:]], 0.3)
     assert not [one.ended for one in look.processes if one.ended], look

@@ -15,8 +15,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from harness.capture.alive.activity import Moment
-from harness.capture.alive.processes import list_python_processes
+from harness.capture.living.activity import Moment
+from harness.capture.living.processes import list_python_processes
 from harness.evidence.living.processes import ProcessRow, ProcessTable
 from harness.report.ps import render_ps
 from harness.report.schemas import DIRECTORY

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture.alive.living import list_tids
 from harness.capture.files.images import read_images
+from harness.capture.living.identity import list_tids
 from harness.capture.stacks.frames import Places, read_memory
 from harness.capture.stacks.gdb import GDB, find_gdb
 from harness.capture.stacks.ladder import take_stacks

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from harness.capture.alive.tasks import read_tasks
+from harness.capture.living.tasks.pending import read_tasks
 from harness.evidence.living.tasks import AsyncTask, Tasks
 from tests.live.processes import until
 from tests.zoo.test_zoo import INTERPRETERS, version_of

@@ -27,7 +27,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.capture.alive.unflushed import Buffers, read_unflushed
+from harness.capture.living.unflushed import Buffers, read_unflushed
 from harness.evidence.living.unflushed import Unflushed
 from tests.live.processes import state_of, until
 from tests.zoo.test_zoo import DISTRIBUTION, INTERPRETERS, TODAY
@@ -521,6 +521,6 @@ def test_a_usage_error_is_status_two(words: list[str]) -> None:
 def test_a_probe_that_fails_is_a_gap(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     broken = tmp_path / "probe.py"
     broken.write_text("print('{}')")
-    monkeypatch.setattr("harness.capture.alive.unflushed.payload", lambda name: broken)
+    monkeypatch.setattr("harness.capture.living.unflushed.payload", lambda name: broken)
     streams, gap = read_unflushed(os.getpid())
     assert streams == () and gap and gap.what == "output not flushed"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture.alive.waits import read_wait
+from harness.capture.living.waits.thread_wait import read_wait
 from harness.capture.machine.syscalls import CALLS
 from harness.evidence.living.look import Wait
 from tests.live.processes import until

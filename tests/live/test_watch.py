@@ -17,9 +17,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from harness.capture.alive import watching
-from harness.capture.alive.processes import is_harness
-from harness.capture.alive.watching import Watching
+from harness.capture.living import watching
+from harness.capture.living.processes import is_harness
+from harness.capture.living.watching import Watching
 from harness.report.schemas import build_schemas
 from tests.live.processes import DEADLINE_S, open_gate, shell_status, state_of, until
 

@@ -16,12 +16,12 @@ import msgspec
 import pytest
 
 from harness import native
-from harness.capture.alive.device import read_shares, read_users
-from harness.capture.alive.living import parse_stat
 from harness.capture.arrays.archive import read_array_file
 from harness.capture.crash.crash_link import Link
 from harness.capture.files.images import parse_maps, read_maps
 from harness.capture.files.owners import split_line
+from harness.capture.living.device import read_shares, read_users
+from harness.capture.living.identity import parse_stat
 from harness.capture.machine.cgroup import list_groups
 from harness.capture.machine.macos_kernel_log import parse_jetsam, parse_memorystatus
 from harness.capture.remote.hosts import AT_A_TIME, ask_all

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from harness.capture.alive.lengths import has_end
+from harness.capture.living.source.lengths import has_end
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture.alive.lock_lines import Sources
-from harness.capture.alive.loops import mark_consuming
+from harness.capture.living.source.lock_lines import Sources
+from harness.capture.living.source.loops import mark_consuming
 from harness.evidence.living.look import Counter
 from tests.unit.crashes import python
 

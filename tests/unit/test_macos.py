@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture.alive.macos import (
+from harness.capture.living.sample_text import (
     ask_python,
     build_command,
     explain_refusal,

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture.alive.interrupts import has_usual_interrupt
-from harness.capture.alive.mutexes import find_mutexes
-from harness.capture.alive.rest import list_handled, read_rest
+from harness.capture.living.locks.mutexes import find_mutexes
+from harness.capture.living.waits.interrupts import has_usual_interrupt
+from harness.capture.living.waits.rest import list_handled, read_rest
 from harness.evidence.living.look import HeldLock, Wait
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux and its /proc")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture.alive.lock_lines import Sources
-from harness.capture.alive.tending import tends_children
+from harness.capture.living.source.lock_lines import Sources
+from harness.capture.living.source.tending import tends_children
 from harness.evidence.crash import CrashFrame
 
 LOOPS = {

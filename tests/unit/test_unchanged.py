@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture.alive.lock_lines import Sources
-from harness.capture.alive.unchanged import find_unchanged
+from harness.capture.living.source.lock_lines import Sources
+from harness.capture.living.source.unchanged import find_unchanged
 from harness.capture.stacks.py_spy import Frame, Local, Sighting, Thread
 from harness.evidence.crash import CrashFrame
 from harness.evidence.living.look import Unchanged

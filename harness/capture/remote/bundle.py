@@ -17,7 +17,7 @@ from harness.capture.machine.payload import payload
 _PACKAGE = Path(__file__).parents[2]
 _AGENT = "harness.capture.remote.far.agent"
 _ROOMS = ("harness.capture.", "harness.evidence.", "harness.errors", "harness.native", "harness.beat")
-_NEEDS_OTHERS = {"harness.capture.alive.processes_elsewhere"}
+_NEEDS_OTHERS = {"harness.capture.living.processes_elsewhere"}
 _ONE_AT_A_TIME = threading.Lock()
 _PROBES = ("probes/unflushed.py",)
 # Only our own cache and our own cases are asked for; nothing is kept on a foreign host.

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from harness import __version__
-from harness.capture.alive.living import Stat, parse_stat
+from harness.capture.living.identity import Stat, parse_stat
 from harness.capture.machine.syscalls import CALLS
 from harness.capture.remote.session import Session
 from harness.errors import HarnessError, Unreadable

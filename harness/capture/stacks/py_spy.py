@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from harness.capture.alive.counting import make_counter
-from harness.capture.alive.living import is_running, list_tids
+from harness.capture.living.counters.process import make_counter
+from harness.capture.living.identity import is_running, list_tids
 from harness.capture.stacks.cpython.own_reader import read_own
 from harness.capture.stacks.cpython.thread_idents import find_tids
 from harness.capture.stacks.ladder import Said, ask_py_spy, outer_tids

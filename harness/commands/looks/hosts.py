@@ -18,8 +18,8 @@ from typing import TypeVar
 
 import msgspec
 
-from harness.capture.alive.look import take_look
-from harness.capture.alive.processes import leave_out_descendants, list_python_processes
+from harness.capture.living.look import take_look
+from harness.capture.living.processes import leave_out_descendants, list_python_processes
 from harness.capture.remote.hosts import ask_all
 from harness.capture.remote.look import prepare, take_remote_look
 from harness.capture.remote.place import HERE, Host, name_hosts

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from harness.capture.alive.look import take_look
 from harness.capture.experiment.steps import VARIABLE, StepFile
+from harness.capture.living.look import take_look
 from harness.capture.run.detached import Apart
 from harness.capture.run.launch import find_command
 from harness.commands.job import Job, judge_case, keep_case, supervise

@@ -104,13 +104,13 @@ class _Agent:
             self._say(number, "bug", traceback.format_exc())
 
     def look(self, request: dict[str, Any], tell: _Answer) -> Any:
-        from harness.capture.alive.look import take_look
+        from harness.capture.living.look import take_look
 
         _use_tools(request["pids"])
         return take_look(request["pids"], request["for_s"], tell, request["native"])
 
     def list(self, request: dict[str, Any], tell: _Answer) -> Any:
-        from harness.capture.alive.processes import leave_out_descendants, list_python_processes
+        from harness.capture.living.processes import leave_out_descendants, list_python_processes
 
         rows = list_python_processes(request["match"], request["look_s"])
         return {"rows": rows, "roots": leave_out_descendants([row.pid for row in rows])}
@@ -129,7 +129,7 @@ class _Agent:
         }
 
     def watch(self, request: dict[str, Any], tell: _Answer) -> Any:
-        from harness.capture.alive.watching import Watching
+        from harness.capture.living.watching import Watching
 
         watching = Watching(request["pids"], request["fastest_s"], request["slowest_s"])
         stop = self._stopping[request["id"]] = threading.Event()

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Optional
 
-from harness.capture.alive.interrupts import has_usual_interrupt
+from harness.capture.living.waits.interrupts import has_usual_interrupt
 from harness.evidence.living.look import Rest, Wait
 from harness.evidence.run import name_signal
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from harness.capture.alive.waits import Call, list_awaited, read_call
+from harness.capture.living.waits.thread_wait import Call, list_awaited, read_call
 from harness.evidence.living.tasks import EventLoop
 
 _EPOLL = ("epoll_wait", "epoll_pwait")

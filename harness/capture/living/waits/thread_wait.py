@@ -17,8 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.capture.alive.descriptors import Direction, describe_all, name_process, name_state, read_fdinfo
 from harness.capture.files.images import read_maps
+from harness.capture.living.waits.descriptors import Direction, describe_all, name_process, name_state, read_fdinfo
 from harness.capture.machine.syscalls import CALLS, LINE
 from harness.errors import Unreadable
 from harness.evidence.living.look import Wait

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from harness.capture.alive.waits import read_wait
+from harness.capture.living.waits.thread_wait import read_wait
 from harness.evidence.living.look import Peer, ThreadState, Wait
 
 _PROC = Path("/proc")

@@ -9,9 +9,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from harness.capture.alive.iterables import walk
-from harness.capture.alive.lock_lines import Sources
-from harness.capture.alive.loops import find_around
+from harness.capture.living.source.iterables import walk
+from harness.capture.living.source.lock_lines import Sources
+from harness.capture.living.source.loops import find_around
 from harness.evidence.crash import CrashFrame
 
 _ASKS = {"is_alive", "poll", "exitcode", "returncode", "waitpid", "waitid", "wait3", "wait4", "is_running", "sentinel"}

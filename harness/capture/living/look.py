@@ -19,10 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harness import __version__
-from harness.capture.alive.device import Meter
-from harness.capture.alive.following import MANY_THREADS, Followed
-from harness.capture.alive.living import find_family, read_stat, read_status
-from harness.capture.alive.macos import sample_processes
+from harness.capture.living.device import Meter
+from harness.capture.living.identity import find_family, read_stat, read_status
+from harness.capture.living.process_look import MANY_THREADS, Followed
+from harness.capture.living.sample_text import sample_processes
 from harness.capture.stacks.pystack_engine import warm_engine
 from harness.capture.stacks.quiet_ladder import Native
 from harness.errors import HarnessError

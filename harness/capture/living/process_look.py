@@ -13,11 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from harness.capture.alive.counting import Tally, make_counter
-from harness.capture.alive.descriptors import name_process
-from harness.capture.alive.holding import Holding
-from harness.capture.alive.lengths import has_end
-from harness.capture.alive.living import (
+from harness.capture.crash.snapshot import name_owners
+from harness.capture.files.images import list_images, read_maps
+from harness.capture.living.counters.process import Tally, make_counter
+from harness.capture.living.holding import Holding
+from harness.capture.living.identity import (
     Status,
     age_s,
     find_role,
@@ -31,14 +31,14 @@ from harness.capture.alive.living import (
     read_status,
     why_not_stop,
 )
-from harness.capture.alive.loops import mark_consuming
-from harness.capture.alive.standing import Standing
-from harness.capture.alive.task_wakers import Trace
-from harness.capture.alive.tasks import LOOP_FILE, Reading, read_tasks
-from harness.capture.alive.unchanged import find_unchanged
-from harness.capture.alive.unflushed import Buffers
-from harness.capture.crash.snapshot import name_owners
-from harness.capture.files.images import list_images, read_maps
+from harness.capture.living.source.lengths import has_end
+from harness.capture.living.source.loops import mark_consuming
+from harness.capture.living.source.unchanged import find_unchanged
+from harness.capture.living.tasks.pending import LOOP_FILE, Reading, read_tasks
+from harness.capture.living.tasks.wakers import Trace
+from harness.capture.living.threads import Standing
+from harness.capture.living.unflushed import Buffers
+from harness.capture.living.waits.descriptors import name_process
 from harness.capture.openmp.live_census import complete
 from harness.capture.openmp.live_images import look_while_held
 from harness.capture.run.process_tree import read_exit

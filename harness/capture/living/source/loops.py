@@ -12,8 +12,8 @@ from typing import NamedTuple, Union
 
 from msgspec.structs import replace
 
-from harness.capture.alive.iterables import Finiteness, walk
-from harness.capture.alive.lock_lines import Scope, Sources
+from harness.capture.living.source.iterables import Finiteness, walk
+from harness.capture.living.source.lock_lines import Scope, Sources
 from harness.evidence.crash import CrashFrame
 from harness.evidence.living.look import Counter
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from harness.capture.alive.coroutines import Chain, Coroutines, Torn, find_types, list_instances
+from harness.capture.living.tasks.coroutines import Chain, Coroutines, Torn, find_types, list_instances
 from harness.evidence.living.tasks import AsyncTask, TaskState
 
 _TIMER = b"TimerHandle"

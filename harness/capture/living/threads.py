@@ -14,16 +14,16 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from harness.capture.alive.counting import Tally
-from harness.capture.alive.living import read_in_time
-from harness.capture.alive.lock_lines import Sources
-from harness.capture.alive.locks import find_locks
-from harness.capture.alive.peers import add_peers, compare_peers
-from harness.capture.alive.rest import read_rest
-from harness.capture.alive.stopwatch import Stopwatch
-from harness.capture.alive.tending import tends_children
-from harness.capture.alive.waits import read_place, read_wait
 from harness.capture.files.images import PYTHON_FILE
+from harness.capture.living.counters.process import Tally
+from harness.capture.living.identity import read_in_time
+from harness.capture.living.locks.thread_locks import find_locks
+from harness.capture.living.source.lock_lines import Sources
+from harness.capture.living.source.tending import tends_children
+from harness.capture.living.stopwatch import Stopwatch
+from harness.capture.living.waits.peers import add_peers, compare_peers
+from harness.capture.living.waits.rest import read_rest
+from harness.capture.living.waits.thread_wait import read_place, read_wait
 from harness.capture.stacks.gdb import GDB, INSTALL, find_gdb
 from harness.capture.stacks.ladder import LADDER, Rung, has_pystack, take_stacks
 from harness.capture.stacks.py_spy import Spy

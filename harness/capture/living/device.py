@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from harness.capture.alive.counting import make_counter
+from harness.capture.living.counters.process import make_counter
 from harness.capture.machine.trust import find_program
 from harness.capture.stacks.ladder import run_tool
 from harness.evidence.living.look import Counter

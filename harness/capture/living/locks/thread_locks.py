@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from harness.capture.alive.lock_lines import Sources
-from harness.capture.alive.lock_objects import LockObject, read_lock_objects
-from harness.capture.alive.mutexes import find_mutexes
+from harness.capture.living.locks.lock_objects import LockObject, read_lock_objects
+from harness.capture.living.locks.mutexes import find_mutexes
+from harness.capture.living.source.lock_lines import Sources
 from harness.capture.stacks.cpython.gil import find_runtime_states
 from harness.evidence.crash import CrashFrame, CrashThread
 from harness.evidence.living.look import HeldLock, LockKind, Wait

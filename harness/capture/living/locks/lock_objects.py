@@ -16,7 +16,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from harness.capture.alive.lock_holders import Holders
+from harness.capture.living.locks.lock_holders import Holders
 from harness.capture.stacks.cpython.objects import FREE_THREADED_HEAD_BYTES, HEAD_BYTES, Objects
 from harness.capture.stacks.cpython.process_memory import Memory
 from harness.capture.stacks.cpython.thread_idents import Threads

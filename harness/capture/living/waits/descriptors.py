@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, Optional
 
-from harness.capture.alive.unix_peers import find_unix_peer
+from harness.capture.living.waits.unix_peers import find_unix_peer
 
 _SEARCH_S = 0.15
 _MOST_LINKS = 50_000

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from harness.capture.alive.living import open_pidfd
+from harness.capture.living.identity import open_pidfd
 from harness.capture.run.process_tree import read_exit
 from harness.evidence.living.look import ThreadState
 

@@ -15,8 +15,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from harness.capture.alive.activity import Moment, name_activity
-from harness.capture.alive.living import Stat, age_s, read_stat
+from harness.capture.living.activity import Moment, name_activity
+from harness.capture.living.identity import Stat, age_s, read_stat
 from harness.capture.run.process_tree import read_argv
 from harness.evidence.living.processes import ProcessRow
 
@@ -27,7 +27,7 @@ _WRITING = os.O_WRONLY | os.O_RDWR
 def list_python_processes(match: str | None = None, look_s: float = 0.3) -> list[ProcessRow]:
     """The youngest last. `match`: only those with this text in their command line. No process of harness."""
     if sys.platform != "linux":
-        from harness.capture.alive import processes_elsewhere
+        from harness.capture.living import processes_elsewhere
 
         return processes_elsewhere.list_python_processes(match, look_s)
     found = dict(_find(match))
@@ -43,7 +43,7 @@ def list_python_processes(match: str | None = None, look_s: float = 0.3) -> list
 def leave_out_descendants(pids: Sequence[int]) -> list[int]:
     """Without those that have another one of them above."""
     if sys.platform != "linux":
-        from harness.capture.alive import processes_elsewhere
+        from harness.capture.living import processes_elsewhere
 
         return processes_elsewhere.leave_out_descendants(pids)
     kept = []

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.capture.alive.coroutines import (
+from harness.capture.living.tasks.coroutines import (
     NEWEST,
     NEWEST_FREE_THREADED,
     OLDEST,
@@ -23,8 +23,8 @@ from harness.capture.alive.coroutines import (
     find_types,
     list_instances,
 )
-from harness.capture.alive.event_loops import read_loops
-from harness.capture.alive.task_wakers import Task, Trace, describe, find_wakers, list_callbacks, trace_tasks
+from harness.capture.living.tasks.event_loops import read_loops
+from harness.capture.living.tasks.wakers import Task, Trace, describe, find_wakers, list_callbacks, trace_tasks
 from harness.capture.stacks.cpython.process_memory import Memory
 from harness.evidence.gap import Gap
 from harness.evidence.living.tasks import Tasks

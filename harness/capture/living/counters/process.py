@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from harness.capture.alive.living import Stat, list_tids, read_stat
-from harness.capture.alive.offspring import Offspring
-from harness.capture.alive.pulses import read_pulse
-from harness.capture.alive.thread_io import Bytes, ThreadBytes
+from harness.capture.living.counters.beats import read_pulse
+from harness.capture.living.counters.offspring import Offspring
+from harness.capture.living.counters.thread_io import Bytes, ThreadBytes
+from harness.capture.living.identity import Stat, list_tids, read_stat
 from harness.evidence.case import default_cases_dir
 from harness.evidence.crash import CrashFrame
 from harness.evidence.living.look import BY_ENDED, FAILED, UNSEEN, Counter, CounterKind, ThreadState

@@ -12,9 +12,9 @@ import re
 from collections import Counter as Count
 from collections.abc import Iterator, Sequence
 
-from harness.capture.alive.iterables import walk
-from harness.capture.alive.lock_lines import Sources
-from harness.capture.alive.loops import find_around
+from harness.capture.living.source.iterables import walk
+from harness.capture.living.source.lock_lines import Sources
+from harness.capture.living.source.loops import find_around
 from harness.capture.stacks.py_spy import Frame, Sighting
 from harness.evidence.living.look import Unchanged
 

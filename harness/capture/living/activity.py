@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.capture.alive.living import Stat, is_frozen, list_tids, read_stat
-from harness.capture.alive.rest import list_handled
-from harness.capture.alive.waits import Call, list_awaited, read_call
+from harness.capture.living.identity import Stat, is_frozen, list_tids, read_stat
+from harness.capture.living.waits.rest import list_handled
+from harness.capture.living.waits.thread_wait import Call, list_awaited, read_call
 
 _PROC = Path("/proc")
 _BUSY_CORES = 0.05

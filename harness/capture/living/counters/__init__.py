@@ -1,0 +1,1 @@
+"""What moves in a process, as numbers that rise: bytes, files, children, beats."""

@@ -1,0 +1,1 @@
+"""Which locks threads hold and want."""

@@ -1,0 +1,1 @@
+"""What the source says of a line: loops around it, locks taken, what it tends. Inferences."""

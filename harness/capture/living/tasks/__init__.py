@@ -1,0 +1,1 @@
+"""asyncio's tasks, read from memory."""
