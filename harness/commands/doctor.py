@@ -13,7 +13,7 @@ import msgspec
 
 from harness import __version__
 from harness.capture.doctor.facilities import look_at_facilities
-from harness.capture.remote.look import prepare
+from harness.capture.remote.remote_look import prepare
 from harness.commands.looks.hosts import name_place, open_there, start_agent
 from harness.commands.looks.targets import Asked, read_targets
 from harness.commands.output import print_answer

@@ -9,7 +9,7 @@ import msgspec
 
 from harness import __version__
 from harness.capture.living.processes import list_python_processes
-from harness.capture.remote.place import Host
+from harness.capture.remote.target import Host
 from harness.capture.run.channels import say
 from harness.commands.looks.hosts import MOST_BESIDES_S, ask_hosts, list_there, name_place, open_there, start_agent
 from harness.commands.looks.targets import Asked, read_targets

@@ -18,9 +18,9 @@ from typing import Any
 
 from harness.capture.living.look import take_look
 from harness.capture.living.watching import Watched, Watching
-from harness.capture.remote.look import prepare, take_remote_look
-from harness.capture.remote.place import Host
-from harness.capture.remote.watching import RemoteWatched, RemoteWatching
+from harness.capture.remote.remote_look import prepare, take_remote_look
+from harness.capture.remote.remote_watching import RemoteWatched, RemoteWatching
+from harness.capture.remote.target import Host
 from harness.capture.run.channels import say
 from harness.commands.durations import parse_duration
 from harness.commands.looks.hosts import ask_hosts, find_here, find_there, label_look, open_there

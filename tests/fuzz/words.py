@@ -14,7 +14,7 @@ from harness.capture.openmp.imports import read_listing, read_report
 from harness.capture.openmp.platform_tags import Target as Platform
 from harness.capture.openmp.requirements import read_requirements
 from harness.capture.openmp.wheel_download import _describe_absence
-from harness.capture.remote.link import Link, LinkBroken
+from harness.capture.remote.connection import Link, LinkBroken
 from harness.capture.remote.session import Session
 from harness.evidence.text.redaction import Redactor
 from harness.evidence.text.transcript import clean_for_terminal, part_from_text

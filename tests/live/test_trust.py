@@ -27,7 +27,7 @@ from harness.capture.files.interpreter import find_python
 from harness.capture.machine import kernel_log as system
 from harness.capture.machine.trust import check_imports, check_interpreter, check_package, check_program, find_tool
 from harness.capture.openmp.permission import why_no_imports
-from harness.capture.remote import tool as remote_tool
+from harness.capture.remote import py_spy_wheel as remote_tool
 from harness.capture.remote.shell_trust import TRUST
 from harness.capture.stacks import ladder as stacks
 from harness.errors import HarnessError, NotOurs
@@ -271,7 +271,7 @@ def test_enable_imports_nothing_from_the_working_directory(theirs: Path, tmp_pat
 
 
 def test_the_kept_py_spy_is_the_published_one_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from harness.capture.remote import tool
+    from harness.capture.remote import py_spy_wheel as tool
 
     monkeypatch.setattr(tool, "_cache", lambda: tmp_path)
     monkeypatch.setattr(tool, "_version", lambda: "9.9")
@@ -290,7 +290,7 @@ def test_the_kept_py_spy_is_the_published_one_each_time(tmp_path: Path, monkeypa
 
 
 def test_of_a_folder_with_pystack_nothing_else_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from harness.capture.remote.far.agent import _OnlyPystack
+    from harness.capture.remote.agent.serve import _OnlyPystack
 
     for name in ("pystack", "rich"):
         (tmp_path / name).mkdir()

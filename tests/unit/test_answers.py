@@ -24,9 +24,9 @@ from harness.capture.living.device import read_shares, read_users
 from harness.capture.living.identity import parse_stat
 from harness.capture.machine.cgroup import list_groups
 from harness.capture.machine.macos_kernel_log import parse_jetsam, parse_memorystatus
-from harness.capture.remote.hosts import AT_A_TIME, ask_all
-from harness.capture.remote.place import Host
+from harness.capture.remote.fan_out import AT_A_TIME, ask_all
 from harness.capture.remote.shell import ShellLook
+from harness.capture.remote.target import Host
 from harness.capture.stacks.frames import Places, read_engine, read_spy, read_walk
 from harness.capture.stacks.gdb import read_gdb
 from harness.errors import HarnessError, Unreadable
@@ -157,9 +157,9 @@ def test_one_host_that_is_late_or_talks_nonsense_is_one_answer() -> None:
 
 ASK_LATE = """
 import subprocess, sys, threading, time
-from harness.capture.remote.hosts import AT_A_TIME, ask_all
-from harness.capture.remote.link import Link
-from harness.capture.remote.place import Host
+from harness.capture.remote.fan_out import AT_A_TIME, ask_all
+from harness.capture.remote.connection import Link
+from harness.capture.remote.target import Host
 
 def ask(host):
     if host.name == "late":

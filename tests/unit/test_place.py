@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture.remote.link import Reach, build_command, parse_via
-from harness.capture.remote.place import HERE, Host, Place, by_host, name_hosts, parse_target, read_hosts
+from harness.capture.remote.connection import Reach, build_command, parse_via
+from harness.capture.remote.target import HERE, Host, Place, by_host, name_hosts, parse_target, read_hosts
 from harness.errors import UsageError
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.capture.machine.payload import payload
 
 _PACKAGE = Path(__file__).parents[2]
-_AGENT = "harness.capture.remote.far.agent"
+_AGENT = "harness.capture.remote.agent.serve"
 _ROOMS = ("harness.capture.", "harness.evidence.", "harness.errors", "harness.native", "harness.beat")
 _NEEDS_OTHERS = {"harness.capture.living.processes_elsewhere"}
 _ONE_AT_A_TIME = threading.Lock()
@@ -30,7 +30,7 @@ def user_state_dir(name):
 
 
 def boot_source() -> bytes:
-    return (_PACKAGE / "capture/remote/far/boot.py").read_bytes()
+    return (_PACKAGE / "capture/remote/agent/boot.py").read_bytes()
 
 
 def pack(token: str) -> bytes:
@@ -67,7 +67,7 @@ def collect_modules() -> dict[str, tuple[bool, str]]:
         waiting += [part for part in _list_imports(read[1]) if part not in found]
         if "." in name:
             waiting.append(name.rpartition(".")[0])
-    found["msgspec"] = (True, (_PACKAGE / "capture/remote/far/structs.py").read_text())
+    found["msgspec"] = (True, (_PACKAGE / "capture/remote/agent/structs.py").read_text())
     found["platformdirs"] = (False, _PLATFORMDIRS)
     return found
 

@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from harness.capture.remote import bundle
+from harness.capture.remote.connection import Link, LinkBroken, Reach, build_command
 from harness.capture.remote.distrust import is_ours, quote_advice
-from harness.capture.remote.link import Link, LinkBroken, Reach, build_command
-from harness.capture.remote.place import Host
+from harness.capture.remote.py_spy_wheel import Tool
 from harness.capture.remote.shell_trust import TRUST
-from harness.capture.remote.tool import Tool
+from harness.capture.remote.target import Host
 from harness.errors import HarnessError, Unreadable
 from harness.evidence.gap import Gap
 from harness.evidence.living.look import Look, check_look

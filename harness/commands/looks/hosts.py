@@ -20,11 +20,11 @@ import msgspec
 
 from harness.capture.living.look import take_look
 from harness.capture.living.processes import leave_out_descendants, list_python_processes
-from harness.capture.remote.hosts import ask_all
-from harness.capture.remote.look import prepare, take_remote_look
-from harness.capture.remote.place import HERE, Host, name_hosts
+from harness.capture.remote.fan_out import ask_all
+from harness.capture.remote.remote_look import prepare, take_remote_look
 from harness.capture.remote.session import Session
 from harness.capture.remote.table import Listing, list_processes
+from harness.capture.remote.target import HERE, Host, name_hosts
 from harness.capture.stacks.quiet_ladder import Native
 from harness.commands.looks.targets import Asked
 from harness.errors import HarnessError

@@ -6,8 +6,8 @@ import argparse
 import shlex
 from typing import NamedTuple
 
-from harness.capture.remote.link import Reach, parse_via
-from harness.capture.remote.place import HERE, Host, by_host, parse_target, read_hosts
+from harness.capture.remote.connection import Reach, parse_via
+from harness.capture.remote.target import HERE, Host, by_host, parse_target, read_hosts
 from harness.commands.durations import parse_duration
 from harness.errors import UsageError
 

@@ -19,7 +19,7 @@ from typing import IO, Any
 import msgspec
 
 from harness.capture.machine import payload
-from harness.capture.remote.far.tools import find_pystack, find_tool, keep_tool
+from harness.capture.remote.agent.tools import find_pystack, find_tool, keep_tool
 from harness.capture.stacks import ladder as stacks
 from harness.errors import HarnessError
 

@@ -62,7 +62,7 @@ def main() -> None:
     token, size = stdin.readline().decode().split()
     sent = json.loads(zlib.decompress(stdin.read(int(size))))
     sys.meta_path.insert(0, Carried(sent["modules"]))
-    from harness.capture.remote.far.agent import serve
+    from harness.capture.remote.agent.serve import serve
 
     serve(stdin, token, sent["payloads"])
 

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from harness.capture.remote.place import Host
+from harness.capture.remote.target import Host
 from harness.errors import HarnessError, Unreadable
 
 AT_A_TIME = 32

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import IO, Any, NamedTuple
 
 from harness.capture.machine.trust import find_program
-from harness.capture.remote.place import Host
+from harness.capture.remote.target import Host
 from harness.errors import HarnessError, UsageError
 
 _LONGEST_LINE = 64 << 20

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from harness.capture.remote.link import LinkBroken
+from harness.capture.remote.connection import LinkBroken
+from harness.capture.remote.py_spy_wheel import load_py_spy
 from harness.capture.remote.session import Session
 from harness.capture.remote.shell import take_shell_look
-from harness.capture.remote.tool import load_py_spy
 from harness.capture.stacks.quiet_ladder import Native
 from harness.errors import HarnessError
 from harness.evidence.gap import Gap
@@ -49,7 +49,7 @@ def take_remote_look(
 ) -> Look:
     """HarnessError: nothing could be seen. The session is prepared already, if there is a Python."""
     if session.is_mac:
-        from harness.capture.remote.macos import take_sample_look
+        from harness.capture.remote.sample_look import take_sample_look
 
         return session.check(take_sample_look(session, pids, for_s))
     if not session.takes_agent:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from harness.capture.living.sample_text import PATIENCE_S, build_command, join_processes, read_sample
-from harness.capture.remote.link import LinkBroken
+from harness.capture.remote.connection import LinkBroken
 from harness.capture.remote.session import Session
 from harness.errors import HarnessError
 from harness.evidence.crash import ToolRun
