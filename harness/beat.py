@@ -2,7 +2,8 @@
 
 The page is a private file, named by pid, in $XDG_RUNTIME_DIR, /dev/shm or the temporary directory, so that it can be
 read where the kernel does not let a user trace. Three words: magic, step, monotonic time in ns. A program that cannot
-have such a file runs on without; one that is killed leaves its 24 bytes behind. Read by capture/living/counters/beats.py.
+have such a file runs on without; one that is killed leaves its 24 bytes behind. What reads it is
+capture/living/counters/beats.py.
 """
 
 from __future__ import annotations

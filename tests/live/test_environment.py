@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture.files import scan_cache as remembered
+from harness.capture.files import scan_cache
 from harness.capture.files.interpreter import Installed, Interpreter
 from harness.capture.files.scan_cache import Memory
 from harness.capture.openmp import environment
@@ -187,7 +187,7 @@ def test_what_has_not_changed_is_not_read_again(two: Venv, monkeypatch: pytest.M
     os.utime(two.site / "second/caller.so")
     two.census()
     assert read == ["caller.so"]
-    assert remembered.default_place().name not in {entry.name for entry in two.site.iterdir()}
+    assert scan_cache.default_place().name not in {entry.name for entry in two.site.iterdir()}
 
 
 def test_a_runtime_that_was_added_since_is_seen(two: Venv) -> None:

@@ -24,12 +24,12 @@ import pytest
 
 from harness.capture.doctor import facilities
 from harness.capture.files.interpreter import find_python
-from harness.capture.machine import kernel_log as system
+from harness.capture.machine import kernel_log
 from harness.capture.machine.trust import check_imports, check_interpreter, check_package, check_program, find_tool
 from harness.capture.openmp.permission import why_no_imports
 from harness.capture.remote import py_spy_wheel as remote_tool
 from harness.capture.remote.shell_trust import TRUST
-from harness.capture.stacks import ladder as stacks
+from harness.capture.stacks import ladder
 from harness.errors import HarnessError, NotOurs
 from tests.live.processes import DEADLINE_S
 
@@ -271,22 +271,22 @@ def test_enable_imports_nothing_from_the_working_directory(theirs: Path, tmp_pat
 
 
 def test_the_kept_py_spy_is_the_published_one_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from harness.capture.remote import py_spy_wheel as tool
+    from harness.capture.remote import py_spy_wheel
 
-    monkeypatch.setattr(tool, "_cache", lambda: tmp_path)
-    monkeypatch.setattr(tool, "_version", lambda: "9.9")
+    monkeypatch.setattr(py_spy_wheel, "_cache", lambda: tmp_path)
+    monkeypatch.setattr(py_spy_wheel, "_version", lambda: "9.9")
     good = b"\x7fELF good"
     kept = tmp_path / f"py-spy-9.9-aarch64-{hashlib.sha256(good).hexdigest()}"
     kept.write_bytes(good)
-    assert tool.read_kept("aarch64") == good
+    assert py_spy_wheel.read_kept("aarch64") == good
     kept.write_bytes(good + b" and more")
-    assert tool.read_kept("aarch64") is None
+    assert py_spy_wheel.read_kept("aarch64") is None
     kept.write_bytes(good)
     os.chown(kept, NOBODY, NOBODY)
-    assert tool.read_kept("aarch64") is None
+    assert py_spy_wheel.read_kept("aarch64") is None
     os.chown(kept, 0, 0)
-    monkeypatch.setitem(tool._SHA256, ("9.9", "aarch64"), "0" * 64)
-    assert tool.read_kept("aarch64") is None
+    monkeypatch.setitem(py_spy_wheel._SHA256, ("9.9", "aarch64"), "0" * 64)
+    assert py_spy_wheel.read_kept("aarch64") is None
 
 
 def test_of_a_folder_with_pystack_nothing_else_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,7 +339,7 @@ def test_pip_is_not_taken_from_the_working_directory(theirs: Path) -> None:
     words = ["openmp", "--requirements", "requirements.txt", "--platform", "manylinux_2_17_x86_64"]
     done = look([*words, "--python-version", "3.11"], theirs, **variables)
     assert done.returncode == 3 and b"no-such-thing-as-this" in done.stderr, done.stderr
-    fetch = "from harness.capture.remote import tool; tool._fetch('aarch64')"
+    fetch = "from harness.capture.remote import py_spy_wheel; py_spy_wheel._fetch('aarch64')"
     command = [sys.executable, "-I", "-c", fetch]
     fetched = subprocess.run(command, cwd=theirs, env={**os.environ, **variables}, capture_output=True, check=False)
     assert b"HarnessError: py-spy for aarch64 cannot be fetched" in fetched.stderr
@@ -351,9 +351,9 @@ def test_a_journalctl_of_another_is_not_run_and_that_is_told(theirs: Path, monke
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setenv("PATH", f"{theirs / 'bin'}:{os.environ['PATH']}")
-    monkeypatch.setattr(system, "_read_records", refuse)
-    monkeypatch.setattr(system, "is_initial_namespace", lambda namespace: True)
-    for lines, gap in (system.read_kernel_lines({1}, 0), system.read_daemon_lines({1}, 0)):
+    monkeypatch.setattr(kernel_log, "_read_records", refuse)
+    monkeypatch.setattr(kernel_log, "is_initial_namespace", lambda namespace: True)
+    for lines, gap in (kernel_log.read_kernel_lines({1}, 0), kernel_log.read_daemon_lines({1}, 0)):
         assert not lines and gap is not None and "belongs to user 65534" in gap.why
     assert not (theirs / "mark").exists(), (theirs / "mark").read_text()
 
@@ -390,11 +390,11 @@ def test_a_tool_beside_our_interpreter_is_looked_at_too(
     shutil.copy(theirs / "bin/py-spy", ours / "py-spy")
     monkeypatch.setattr(sys, "executable", str(ours / "python3"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert stacks.find_py_spy() == str(ours / "py-spy") == find_tool("py-spy").path
+    assert ladder.find_py_spy() == str(ours / "py-spy") == find_tool("py-spy").path
     os.chown(ours / "py-spy", NOBODY, NOBODY)
-    assert "belongs to user 65534" in stacks.find_py_spy() and not stacks.find_py_spy().startswith("/")
+    assert "belongs to user 65534" in ladder.find_py_spy() and not ladder.find_py_spy().startswith("/")
     assert facilities.py_spy().state == "no" and "belongs to user 65534" in (facilities.py_spy().why or "")
-    assert "belongs to user 65534" in (stacks.ask_py_spy(os.getpid(), 5.0).error or "")
+    assert "belongs to user 65534" in (ladder.ask_py_spy(os.getpid(), 5.0).error or "")
     monkeypatch.setattr(remote_tool, "_fetch", lambda machine: None)
     monkeypatch.setattr(remote_tool, "_cache", lambda: tmp_path / "cache")
     with pytest.raises(HarnessError):
@@ -406,7 +406,7 @@ def test_a_tool_beside_our_interpreter_is_looked_at_too(
 
 def test_on_mac_too_the_systems_tools_are_asked_for(theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from harness.capture.doctor import mac_facilities
-    from harness.capture.machine import macos_kernel_log as macos_memory
+    from harness.capture.machine import macos_kernel_log
 
     monkeypatch.setenv("PATH", str(theirs / "bin"))
     for name in ("csrutil", "xcode-select", "log"):
@@ -415,7 +415,7 @@ def test_on_mac_too_the_systems_tools_are_asked_for(theirs: Path, monkeypatch: p
     for look_at in (mac_facilities.system_protection, mac_facilities.developer_tools):
         with pytest.raises(OSError, match="belongs to user 65534"):
             look_at()
-    lines, gap = macos_memory.read_kill_lines(0)
+    lines, gap = macos_kernel_log.read_kill_lines(0)
     assert not lines and gap is not None and "belongs to user 65534" in gap.why
     assert not (theirs / "mark").exists(), (theirs / "mark").read_text()
 

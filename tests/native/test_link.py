@@ -20,7 +20,7 @@ import lief
 import pytest
 
 from harness import native
-from harness.capture.crash import crash_link as link
+from harness.capture.crash import crash_link
 
 ROOT = Path(__file__).parents[2]
 # Async-signal-safe (man 7 signal-safety), or a plain system call, or without any state (strstr, memcpy, memset).
@@ -104,22 +104,22 @@ def test_the_handler_needs_less_stack_than_the_smallest_alternate_stack_leaves(h
 
 
 @contextlib.contextmanager
-def listening() -> Iterator[link.Link]:
-    end = link.Link()
+def listening() -> Iterator[crash_link.Link]:
+    end = crash_link.Link()
     try:
         yield end
     finally:
         end.close()
 
 
-def receive(end: link.Link) -> tuple[Any, int]:
+def receive(end: crash_link.Link) -> tuple[Any, int]:
     """The record of the next crash and the pid behind it; the process goes on when this returns."""
     assert select.select([end], [], [], 60)[0], "no crash was reported"
     accepted = end.accept()
     assert accepted is not None
     connection, pid = accepted
     with contextlib.closing(connection):
-        return link._receive(connection), pid
+        return crash_link._receive(connection), pid
 
 
 def build_victim(compiler: list[str], where: Path) -> Path:
@@ -167,7 +167,7 @@ def test_one_that_is_asked_to_leave_tells_by_whom(signo: signal.Signals) -> None
         process.send_signal(signo)
         record, pid = receive(end)
         assert process.wait(60) == -signo
-    assert link.is_leave(record) and record.pid == pid == process.pid
+    assert crash_link.is_leave(record) and record.pid == pid == process.pid
     assert (record.signo, record.code, record.sender, record.uid) == (signo, 0, os.getpid(), os.getuid())
     command = Path("/proc/self/cmdline").read_bytes()
     assert bytes(native.load()[0].buffer(record.command))[: record.length] == command[: len(record.command)]

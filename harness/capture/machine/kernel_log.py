@@ -14,8 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.capture.machine import cgroup
-from harness.capture.machine import macos_kernel_log as macos_memory
+from harness.capture.machine import cgroup, macos_kernel_log
 from harness.capture.machine.killers import is_initial_namespace
 from harness.capture.machine.trust import look_for_program
 from harness.evidence.gap import Gap
@@ -40,7 +39,7 @@ def read_kernel_lines(
     The kernel's pids are those of the initial namespace: elsewhere an equal number is somebody else.
     """
     if sys.platform == "darwin":
-        return macos_memory.read_kill_lines(started_ns)
+        return macos_kernel_log.read_kill_lines(started_ns)
     if not is_initial_namespace(namespace):
         why = "it names processes by pids that are not visible in this container"
         return (), Gap("kernel log", why, "outside of the container: sudo dmesg --ctime | tail")

@@ -20,7 +20,7 @@ import msgspec
 
 from harness.capture.machine import payload
 from harness.capture.remote.agent.tools import find_pystack, find_tool, keep_tool
-from harness.capture.stacks import ladder as stacks
+from harness.capture.stacks import ladder
 from harness.errors import HarnessError
 
 _SILENCE_S = 20.0  # the other side is heard every few seconds, or it is gone
@@ -81,7 +81,7 @@ class _Agent:
         kept = keep_tool(self._stdin, request)
         self._heard = time.monotonic()
         if kept.path:
-            stacks.CARRIED["py-spy"] = kept.path
+            ladder.CARRIED["py-spy"] = kept.path
         self._say(request["id"], "done", {"why": kept.why, "left": kept.left})
 
     def _say(self, number: int, kind: str, body: Any) -> None:
@@ -170,8 +170,8 @@ def _describe_end(watching: Any, one: Any) -> dict[str, Any]:
 
 def _use_tools(pids: Sequence[int]) -> None:
     """What was sent comes first; else those of the targets' own environment, then what is on PATH."""
-    if "py-spy" not in stacks.CARRIED and (path := find_tool("py-spy", pids)):
-        stacks.CARRIED["py-spy"] = path
+    if "py-spy" not in ladder.CARRIED and (path := find_tool("py-spy", pids)):
+        ladder.CARRIED["py-spy"] = path
     if folder := next(filter(None, map(find_pystack, pids)), None):
         sys.meta_path.append(_OnlyPystack(folder))
 
