@@ -1,8 +1,8 @@
 """Stands before the real torch on PYTHONPATH and breaks one operation of it, as BREAK says.
 
 gru N: the Nth call of nn.GRU writes to address 8, in C. accumulation N: the Nth backward since the gradients were
-cleared does. wait N: the Nth call of nn.GRU waits for a byte from the FIFO in BREAK_GATE. memory N: it is refused
-memory by the kernel. drift N: it adds what another process would not add.
+cleared does. wait N: the Nth call of nn.GRU waits for a byte from the FIFO in BREAK_GATE. hang N: for one from a pipe
+that nobody else has. memory N: it is refused memory by the kernel. drift N: it adds what another process would not add.
 """
 
 import ctypes
@@ -28,6 +28,11 @@ def wait():
         gate.read(1)
 
 
+def hang():
+    ends = os.pipe()
+    os.read(ends[0], 1)
+
+
 def refuse_memory():
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + (64 << 20), resource.RLIM_INFINITY))
@@ -44,6 +49,8 @@ def forward(self, *arguments):
             ctypes.CDLL(os.environ["BREAK_LIB"]).break_gru()
         elif what == "wait":
             wait()
+        elif what == "hang":
+            hang()
         elif what == "memory":
             refuse_memory()
     out, last = gru_forward(self, *arguments)
