@@ -162,11 +162,12 @@ def _list_of(folder: Path) -> list[int]:
 def main() -> int:
     trials, first = (int(word) for word in (*sys.argv[1:], *("1000", "1")[len(sys.argv) - 1 :]))
     begun = time.monotonic()
+    found: list[Found] = []
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(run_trial, range(first, first + trials)))
-    for seed, one in enumerate(found, first):
-        if one.wrong:
-            print(f"seed {seed}, killed {', '.join(one.killed)}: {one.wrong}")
+        for seed, one in enumerate(pool.map(run_trial, range(first, first + trials)), first):
+            found.append(one)
+            if one.wrong:
+                print(f"seed {seed}, killed {', '.join(one.killed)}: {one.wrong}", flush=True)
     roles = [role.split(" ")[0] for one in found for role in one.killed]
     counts = ", ".join(f"{roles.count(role)} {role}s" for role in ("supervisor", "relay", "tool"))
     wrong = sum(one.wrong is not None for one in found)
