@@ -1,4 +1,4 @@
-"""recv() from a server on loopback that accepts and never answers.
+"""recv() from a server on loopback that accepts, says so, and never answers.
 
 It may still answer: whether it ever will cannot be seen from outside, so this is a wait and no fault. In the control
 the server answers. Seen: state S in recvfrom, kernel stack wait_woken, the peer in /proc/net/tcp; the server is no
@@ -26,6 +26,7 @@ LIMIT_S = 110
 
 def serve(listener):
     connection, _ = listener.accept()
+    connection.sendall(b"!")
     while "--control" in sys.argv:
         connection.sendall(connection.recv(100))
         time.sleep(0.05)
@@ -43,6 +44,7 @@ run_elsewhere(serve, listener)
 with listener:
     address = listener.getsockname()
 with socket.create_connection(address) as connection:
+    connection.recv(1)
     if "--control" in sys.argv:
         say_ready()
         while True:
