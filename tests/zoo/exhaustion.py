@@ -43,7 +43,7 @@ SAYS = {
     ("writing", "start"): ("The case could not be kept in",),
     ("reading", "start"): _ALONE,
     ("rights", "start"): _NO_LINK,
-    ("descriptors", "running"): ("Too many open files",),
+    ("descriptors", "running"): ("Too many open files", "more processes than descriptors to watch them with"),
     ("memory", "running"): ("Cannot allocate memory",),
     ("descriptors", "crash"): ("of the crashed process: Too many open files",),
     ("memory", "crash"): ("Cannot allocate memory",),
