@@ -51,6 +51,7 @@ class Process(Struct, frozen=True):
     """One process of the command's tree. `ending` null and `ended_s` set: it ended, its status was not visible.
 
     `alive_s`: where its end was not told but noticed, when it was last seen alive; it ended between then and `ended_s`.
+    `execs`: how often the kernel told that it started a program; that of the command itself is its first.
     """
 
     pid: int
@@ -65,6 +66,7 @@ class Process(Struct, frozen=True):
     source: str = ""
     peak_rss_bytes: int | None = None
     alive_s: float | None = None
+    execs: int = 0
 
 
 class Uncaught(Struct, frozen=True):

@@ -52,3 +52,12 @@ def test_the_loader_ends_the_program_that_it_names_with_its_own_status(words: st
     assert judge(replace(evidence, processes=(other,))).verdict.kind == "exit-nonzero"
     quoted = run_evidence(f"retrying after '{words.strip()}'\n", Ending(exit_code=status))
     assert judge(replace(quoted, processes=(named,))).verdict.kind == "exit-nonzero"
+
+
+@pytest.mark.parametrize(("execs", "status"), [(2, "established"), (1, "supported"), (0, "supported")])
+def test_what_became_another_program_and_was_gone_is_known_by_the_kernels_word(execs: int, status: str) -> None:
+    """The first program is the command itself; where it was not described either, it may only quote the loader."""
+    evidence = run_evidence(MISSING, Ending(exit_code=127))
+    gone = replace(evidence.processes[0], name="", argv=(), executable=None, execs=execs)
+    verdict = judge(replace(evidence, processes=(gone,))).verdict
+    assert (verdict.kind, verdict.status) == ("abi-mismatch", status)

@@ -48,6 +48,7 @@ class Member:
         self.told_s: float | None = None
         self.told_status: int | None = None
         self.source = ""
+        self.execs = 0
 
 
 class Tree:
@@ -128,6 +129,7 @@ class Tree:
     def note_exec(self, pid: int) -> None:
         """The kernel told that it runs another program now; if it is gone already, which one is not known."""
         if member := self.members.get(pid):
+            member.execs += 1
             member.name, member.argv, member.executable = "", (), None
             _describe(member)
 

@@ -178,13 +178,15 @@ def find_refused_load(reading: Reading) -> Finding | None:
 def _names_culprit(program: str, reading: Reading) -> bool:
     """The loader prints argv[0].
 
-    One that became another program and ended at once still has the words that it was started with, but not the name.
+    One that became another program and ended at once still has the words that it was started with, but not the name; or
+    nothing is known of it but that the kernel told of that.
     """
     culprit = next((one for one in reading.evidence.processes if one.pid == reading.culprit.pid), None)
     if culprit is None:
         return False
     became_another = bool(culprit.executable) and not PurePath(culprit.executable or "").name.startswith(culprit.name)
-    return culprit.argv[:1] == (program,) or became_another
+    own = 1 if culprit.pid == reading.evidence.pid else 0
+    return culprit.argv[:1] == (program,) or became_another or (not culprit.argv and culprit.execs > own)
 
 
 _NUMPY_IMPORT = re.compile(

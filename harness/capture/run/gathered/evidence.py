@@ -182,6 +182,7 @@ def _process(member: Member, peak_rss_bytes: int | None) -> run_facts.Process:
         source=member.source,
         peak_rss_bytes=peak_rss_bytes or None,
         alive_s=member.alive_s if member.told_s is None else None,
+        execs=member.execs,
     )
 
 
