@@ -92,7 +92,7 @@ class Supervised(NamedTuple):
 
     def _collect_cores(self) -> Collected:
         from harness.capture.run.gathered.collected_cores import collect_cores
-        from harness.capture.stacks.ladder import broke_down
+        from harness.capture.stacks.tools import broke_down
 
         reports = self.supervisor.link.list_reports() if self.supervisor.link else []
         return collect_cores(
@@ -220,8 +220,8 @@ def judge_case(evidence: Evidence, case: Path) -> Document:
     """What the case says, and nothing else: now, and when its evidence is loaded again (`load_evidence`)."""
     import msgspec
 
-    from harness.diagnose.death.details.stalled_end import add_cause, was_ended_for_stall
     from harness.diagnose.death.judge import judge
+    from harness.diagnose.stalled_end import add_cause, was_ended_for_stall
     from harness.errors import BadCase
     from harness.evidence.gap import Gap
     from harness.evidence.text.undecoded import mark_bytes

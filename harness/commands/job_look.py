@@ -17,7 +17,7 @@ from harness.capture.living.look import take_look
 from harness.capture.machine.trust import look_for_program
 from harness.capture.run.channels import say
 from harness.capture.run.stall.forked_look import Quiet
-from harness.capture.stacks.ladder import gdb_command, run_tool
+from harness.capture.stacks.tools import gdb_command, run_tool
 from harness.diagnose.living.document import judge_living
 from harness.diagnose.living.kinds import exit_code_of
 from harness.diagnose.living.line import stirs_beside

@@ -38,7 +38,7 @@ STARTS = {
     "capture/remote/connection.py __init__": f"ssh: {_CHECKED}; --via: {_TYPED}",
     "capture/remote/py_spy_wheel.py _fetch": f"{_OWN}; PATH is read_safe_path",
     "capture/experiment/reproducers.py ask_patient": "ask_importing, find_python(imports=True)",
-    "capture/stacks/ladder.py run_tool": f"find_py_spy, find_gdb: {_CHECKED}; /usr/bin/sample",
+    "capture/stacks/tools.py run_tool": f"find_py_spy, find_gdb: {_CHECKED}; /usr/bin/sample",
     "capture/run/gathered/environment.py ask_interpreter": "check_interpreter, isolated",
     "capture/machine/kernel_log.py read_journal": _CHECKED,
 }

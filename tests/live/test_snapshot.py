@@ -17,9 +17,11 @@ from typing import NamedTuple
 
 import pytest
 
-from harness.capture.crash.snapshot import Snapshot, complete, find_python, look_while_held, take_snapshot
+from harness.capture.crash.snapshot import Snapshot, complete, look_while_held, take_snapshot
+from harness.capture.files.images import find_python
 from harness.capture.stacks.gdb import INSTALL, find_gdb
-from harness.capture.stacks.ladder import LADDER, Rung, Said, run_tool, take_stacks
+from harness.capture.stacks.ladder import LADDER, Rung, take_stacks
+from harness.capture.stacks.tools import Said, run_tool
 from harness.evidence.crash import CrashFrame, CrashThread, ToolRun
 from tests.live.processes import state_of, until
 from tests.zoo.test_zoo import INTERPRETERS, TODAY, version_of

@@ -24,9 +24,9 @@ import pytest
 
 from harness.capture.doctor import facilities
 from harness.capture.files.interpreter import find_python
+from harness.capture.files.permission import why_no_imports
 from harness.capture.machine import kernel_log
 from harness.capture.machine.trust import check_imports, check_interpreter, check_package, check_program, find_tool
-from harness.capture.openmp.permission import why_no_imports
 from harness.capture.remote import py_spy_wheel as remote_tool
 from harness.capture.remote.shell_trust import TRUST
 from harness.capture.stacks import ladder

@@ -18,7 +18,7 @@ import jsonschema
 import pytest
 
 from harness.capture.living import watching
-from harness.capture.living.processes import is_harness
+from harness.capture.living.own_processes import is_harness
 from harness.capture.living.watching import Watching
 from harness.report.schemas import build_schemas
 from tests.live.processes import DEADLINE_S, open_gate, shell_status, state_of, until

@@ -31,7 +31,8 @@ from harness.capture.stacks.frames import Places, read_engine, read_spy, read_wa
 from harness.capture.stacks.gdb import read_gdb
 from harness.errors import HarnessError, Unreadable
 from harness.evidence.run import name_signal
-from harness.evidence.text.answers import decode_json, find_number, read_bounded, read_number
+from harness.evidence.text.answers import decode_json, read_bounded
+from harness.evidence.text.numbers import find_number, read_number
 
 NOWHERE = Places(())
 DEEP, MANY = "[" * 200_000, "9" * 5000

@@ -9,7 +9,7 @@ from harness.diagnose.death.crash.blame import Blame, blame
 from harness.diagnose.death.crash.circumstances import advise, doubt_component, ground_damage
 from harness.diagnose.death.crash.jit import JIT, tell_compilers
 from harness.diagnose.death.crash.phase import tell_phase
-from harness.diagnose.death.last_words import innermost_user_frame
+from harness.diagnose.frames import innermost_user_frame
 from harness.documents.verdict import Frame
 from harness.evidence.crash import Crash, CrashFrame, CrashThread, Image
 from tests.unit.crashes import (

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from harness.capture.living.counters.process import discount, make_counter
+from harness.capture.living.counters.process import discount
 from harness.capture.living.holding import Moment, is_held_at_times
 from harness.capture.stacks.py_spy import Frame, Local, Sighting, Spy, Thread
 from harness.capture.stacks.tearing import Value, is_sure_to_rise, leave_out_torn
+from harness.evidence.living.look import make_counter
 from tests.unit.looks import judge, line, process, thread
 
 

@@ -23,7 +23,8 @@ from harness.capture.stacks.frames import (
     read_spy,
     strip_own_frames,
 )
-from harness.capture.stacks.ladder import LADDER, Rung, _says_stopping, broke_down, fork_tool, run_tool, take_stacks
+from harness.capture.stacks.ladder import LADDER, Rung, _says_stopping, take_stacks
+from harness.capture.stacks.tools import broke_down, fork_tool, run_tool
 from harness.evidence.crash import CrashFrame, CrashThread, Image, ToolRun
 
 OURS = "/venv/harness/libharness.so"

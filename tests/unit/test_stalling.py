@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harness.diagnose.death.details.stalled_end import add_cause
 from harness.diagnose.living.pace import Pace, tell_quiet
 from harness.diagnose.living.scene import Scene
+from harness.diagnose.stalled_end import add_cause
 from harness.evidence.living.look import LivingProcess, Wait
 from tests.unit.looks import ASLEEP, CONDITION, busy, counter, judge, line, look, process, thread
 

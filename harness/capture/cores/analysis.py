@@ -15,14 +15,14 @@ from harness import native
 from harness.capture.cores.file import CoreFile
 from harness.capture.cores.signal_frame import find_interrupted
 from harness.capture.crash.crash_link import LONGEST_INSTRUCTION
-from harness.capture.crash.snapshot import Snapshot, complete, find_python, stack_gaps
-from harness.capture.files.images import list_images, list_mappings
+from harness.capture.crash.snapshot import Snapshot, complete, stack_gaps
+from harness.capture.files.images import find_python, list_images, list_mappings
 from harness.capture.openmp.live_images import look_at_memory
 from harness.capture.stacks.callers import demangle, find_function
 from harness.capture.stacks.frames import Places, clean_symbol, read_engine, strip_own_frames
 from harness.capture.stacks.gdb import ask_gdb, read_gdb
-from harness.capture.stacks.ladder import Said, fork_tool
 from harness.capture.stacks.pystack_engine import print_answer, read_core_threads
+from harness.capture.stacks.tools import Said, fork_tool
 from harness.capture.stacks.walk.chain import OwnFrames
 from harness.errors import Unreadable
 from harness.evidence.crash import Crash, CrashThread, Image, Step, ToolRun

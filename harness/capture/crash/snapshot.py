@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from harness.capture.files.images import PYTHON_FILE, Row, list_images, list_mappings, read_maps
-from harness.capture.files.owners import find_owners, find_site_packages
+from harness.capture.files.images import Row, find_python, list_images, list_mappings, read_maps
+from harness.capture.files.owners import name_owners
 from harness.capture.machine.refusals import REFUSED
 from harness.capture.openmp.live_census import complete as complete_census
 from harness.capture.openmp.live_images import NOTHING_SIGHTED, Sighting
@@ -27,7 +27,7 @@ from harness.capture.stacks.walk.chain import OwnFrames
 from harness.evidence.crash import CrashThread, Image, Mapping, Step, ToolRun
 from harness.evidence.gap import Gap
 from harness.evidence.openmp import Census
-from harness.evidence.text.answers import read_number
+from harness.evidence.text.numbers import read_number
 
 _MOST_FILES = 256
 _PROC = Path("/proc")
@@ -164,18 +164,6 @@ def _guard(gaps: list[Gap], what: str, look: Callable[[], _Fact], otherwise: _Fa
 
 def _seek_owners(gaps: list[Gap], images: tuple[Image, ...], executable: str | None) -> tuple[Image, ...]:
     return _guard(gaps, "owners of the loaded images", lambda: name_owners(images, executable), images)
-
-
-def name_owners(images: tuple[Image, ...], executable: str | None) -> tuple[Image, ...]:
-    prefix = str(Path(executable).parents[1]) if executable and PYTHON_FILE.search(executable) else None
-    return find_owners(images, find_site_packages(image.path for image in images), prefix)
-
-
-def find_python(executable: str | None, images: tuple[Image, ...]) -> str | None:
-    """The program itself, or the libpython in it; null when there is no sign of Python."""
-    return next(
-        (path for path in (executable, *(image.path for image in images)) if path and PYTHON_FILE.search(path)), None
-    )
 
 
 def read_open_files(pid: int, proc: Path = _PROC) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from harness.capture.cores.finding import is_contained
 from harness.capture.machine import cgroup
 from harness.capture.machine.killers import Killers
 from harness.evidence.facility import Seen
-from harness.evidence.text.answers import find_number
+from harness.evidence.text.numbers import find_number
 
 _ROOT = Path("/")
 _GIB = 2**30

@@ -149,3 +149,10 @@ def _is_elf(path: str) -> bool:
 
 def _printable(path: str) -> str:
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def find_python(executable: str | None, images: tuple[Image, ...]) -> str | None:
+    """The program itself, or the libpython in it; null when there is no sign of Python."""
+    return next(
+        (path for path in (executable, *(image.path for image in images)) if path and PYTHON_FILE.search(path)), None
+    )

@@ -27,10 +27,10 @@ from harness.capture.files.owners import (
     search_rpm,
     split_line,
 )
+from harness.capture.files.permission import editable_source, refuse_python, why_no_imports
 from harness.capture.files.scan_cache import Memory, ReadFolder, identity_of
 from harness.capture.machine.payload import payload
 from harness.capture.machine.trust import check_interpreter
-from harness.capture.openmp.permission import editable_source, refuse_python, why_no_imports
 from harness.errors import HarnessError, Unreadable
 from harness.evidence.gap import Gap
 from harness.evidence.text.answers import decode_json

@@ -19,6 +19,7 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
+from harness.capture.files.images import PYTHON_FILE
 from harness.capture.files.python_release import read_release
 from harness.capture.machine.trust import find_program
 from harness.evidence.crash import Image
@@ -273,3 +274,8 @@ def search_rpm(paths: Iterable[str]) -> dict[str, Owned]:
         return {}  # a file with two owners has two lines: then nobody knows which line is whose
     pairs = ((path, line.split("\t")) for path, line in zip(asked, lines, strict=True))
     return {path: Owned("system", *words) for path, words in pairs if len(words) == 2}
+
+
+def name_owners(images: tuple[Image, ...], executable: str | None) -> tuple[Image, ...]:
+    prefix = str(Path(executable).parents[1]) if executable and PYTHON_FILE.search(executable) else None
+    return find_owners(images, find_site_packages(image.path for image in images), prefix)

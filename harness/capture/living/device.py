@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from harness.capture.living.counters.process import make_counter
 from harness.capture.machine.trust import find_program
-from harness.capture.stacks.ladder import run_tool
-from harness.evidence.living.look import Counter
-from harness.evidence.text.answers import find_number
+from harness.capture.stacks.tools import run_tool
+from harness.evidence.living.look import Counter, make_counter
+from harness.evidence.text.numbers import find_number
 
 _DEADLINE_S = 3.0
 _EVERY_S = 2.0

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.capture.living.identity import read_stat, read_status
-from harness.capture.living.processes import names_harness
+from harness.capture.living.own_processes import names_harness
 from harness.capture.run.process_tree import read_argv
 
 _TOOLS = ("py-spy", "pystack", "gdb")

@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar, cast
 
-from harness.capture.crash.snapshot import find_python
-from harness.capture.files.images import PYTHON_FILE, read_images
+from harness.capture.files.images import PYTHON_FILE, find_python, read_images
 from harness.capture.files.layout import FAILURES, find_environ
 from harness.capture.files.owners import search_interpreter
 from harness.capture.machine.cgroup import list_groups
@@ -28,7 +27,7 @@ from harness.capture.stacks.cpython.own_reader import tell_gil
 from harness.errors import Unreadable
 from harness.evidence.crash import Image
 from harness.evidence.living.look import Output, ThreadState
-from harness.evidence.text.answers import read_number
+from harness.evidence.text.numbers import read_number
 
 _PROC = Path("/proc")
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")

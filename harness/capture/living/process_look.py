@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from harness.capture.crash.snapshot import name_owners
 from harness.capture.files.images import list_images, read_maps
-from harness.capture.living.counters.process import Tally, make_counter
+from harness.capture.files.owners import name_owners
+from harness.capture.living.counters.process import Tally
 from harness.capture.living.holding import Holding
 from harness.capture.living.identity import (
     Status,
@@ -46,7 +46,7 @@ from harness.capture.stacks.py_spy import ENOUGH, Spy
 from harness.capture.stacks.quiet_ladder import Native
 from harness.evidence.crash import Image
 from harness.evidence.gap import Gap
-from harness.evidence.living.look import Counter, LivingProcess, ThreadState
+from harness.evidence.living.look import Counter, LivingProcess, ThreadState, make_counter
 from harness.evidence.living.tasks import Tasks
 from harness.evidence.living.unflushed import Unflushed
 from harness.evidence.openmp import Census

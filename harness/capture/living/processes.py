@@ -17,6 +17,7 @@ from pathlib import Path
 
 from harness.capture.living.activity import Moment, name_activity
 from harness.capture.living.identity import Stat, age_s, read_stat
+from harness.capture.living.own_processes import is_harness
 from harness.capture.run.process_tree import read_argv
 from harness.evidence.living.processes import ProcessRow
 
@@ -66,18 +67,6 @@ def _find(match: str | None) -> Iterator[tuple[int, Moment]]:
             wanted = match is None or match in " ".join(argv)
             if wanted and pid != os.getpid() and _is_python(pid, about, argv) and not is_harness(pid):
                 yield pid, Moment.of(pid)
-
-
-def is_harness(pid: int) -> bool:
-    """A command, a supervisor or a relay of ours: it is nobody's job, and what it reads and writes no progress."""
-    named = names_harness(read_argv(pid))
-    with contextlib.suppress(OSError):
-        return named or read_stat(pid).name in ("output-relay", "output-holder", "signals-of")
-    return named
-
-
-def names_harness(argv: Sequence[str]) -> bool:
-    return any(Path(word).name == "harness" for word in argv[:2]) or tuple(argv[1:3]) == ("-m", "harness")
 
 
 def _is_python(pid: int, about: Stat, argv: tuple[str, ...]) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from harness.capture.living.processes import names_harness
+from harness.capture.living.own_processes import names_harness
 from harness.evidence.living.processes import ProcessRow
 
 _PYTHON = re.compile(r"(?:python|pypy)[0-9.]*[a-z]*(?:\.exe)?", re.IGNORECASE)

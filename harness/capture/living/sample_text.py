@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from harness import __version__
 from harness.capture.stacks.frames import Places
-from harness.capture.stacks.ladder import run_tool
+from harness.capture.stacks.tools import run_tool
 from harness.errors import HarnessError, Unreadable
 from harness.evidence.crash import CrashFrame, Image, ToolRun
 from harness.evidence.gap import Gap

@@ -19,7 +19,8 @@ from harness import native
 from harness.capture.living.counters.process import Sample, Tally
 from harness.capture.living.identity import age_s, find_family, open_pidfd, read_in_time, read_outputs, read_stat
 from harness.capture.living.look import check_target
-from harness.capture.living.processes import is_harness, leave_out_descendants
+from harness.capture.living.own_processes import is_harness
+from harness.capture.living.processes import leave_out_descendants
 from harness.capture.machine.kernel_log import read_kernel_lines
 from harness.capture.machine.killers import Killers, Sent
 from harness.capture.run.process_tree import read_argv, read_exit

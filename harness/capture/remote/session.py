@@ -23,7 +23,7 @@ from harness.capture.remote.target import Host
 from harness.errors import HarnessError, Unreadable
 from harness.evidence.gap import Gap
 from harness.evidence.living.look import Look, check_look
-from harness.evidence.text.answers import find_number
+from harness.evidence.text.numbers import find_number
 from harness.evidence.text.undecoded import decode_document
 
 _Fact = TypeVar("_Fact")

@@ -17,7 +17,7 @@ from harness.capture.remote.session import Session
 from harness.errors import HarnessError, Unreadable
 from harness.evidence.gap import Gap
 from harness.evidence.living.look import Counter, LivingProcess, LivingThread, Look, Output, Wait
-from harness.evidence.text.answers import find_number
+from harness.evidence.text.numbers import find_number
 
 _BESIDES_S = 30.0
 _UPTIME = re.compile(r"[0-9]{1,12}\.[0-9]{1,9}")

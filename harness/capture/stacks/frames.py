@@ -17,7 +17,8 @@ from msgspec import Struct, structs
 
 from harness.capture.stacks.cpython.evaluating import Evaluators
 from harness.evidence.crash import CrashFrame, CrashThread, Image
-from harness.evidence.text.answers import decode_json, read_number
+from harness.evidence.text.answers import decode_json
+from harness.evidence.text.numbers import read_number
 
 _C_LIBRARY = re.compile(r"(libc|libpthread|ld-linux|ld-musl|ld)[-.]")
 _DECORATION = re.compile(

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 
 from harness.capture.machine.trust import find_program
 from harness.capture.stacks.frames import SIGNAL_FRAME, NativeFrame, Places, place_native
-from harness.capture.stacks.ladder import Rung, Said, gdb_command, run_tool
+from harness.capture.stacks.ladder import Rung
+from harness.capture.stacks.tools import Said, gdb_command, run_tool
 from harness.evidence.crash import CrashFrame, CrashThread, ToolRun
-from harness.evidence.text.answers import read_number
+from harness.evidence.text.numbers import read_number
 
 NOT_INSTALLED = "gdb is not installed"
 INSTALL = "sudo apt-get install gdb"

@@ -18,9 +18,10 @@ from msgspec import Struct
 
 from harness.capture.stacks.cpython.own_reader import read_own
 from harness.capture.stacks.frames import EngineThread, read_spy, read_walk
-from harness.capture.stacks.ladder import LADDER, Rung, Said, ask_py_spy, fork_tool, has_pystack, outer_tids
+from harness.capture.stacks.ladder import LADDER, Rung, ask_py_spy, has_pystack, outer_tids
 from harness.capture.stacks.py_spy import fill_tids
 from harness.capture.stacks.pystack_engine import print_threads
+from harness.capture.stacks.tools import Said, fork_tool
 from harness.capture.stacks.walk.own_walk import print_walk
 from harness.errors import Unreadable
 from harness.evidence.text.answers import decode_json

@@ -25,13 +25,13 @@ from harness.diagnose.death.details.unread import find_reader, is_read_by_gdb, t
 from harness.diagnose.death.details.upstream import find_upstream
 from harness.diagnose.death.failures import CRASH_SIGNALS
 from harness.diagnose.death.kinds import KINDS
-from harness.diagnose.death.last_words import innermost_user_frame
 from harness.diagnose.death.limits import Named, name_full_disk, name_memory_limit, name_resource_limit
 from harness.diagnose.death.matching import Finding, Kind, match
 from harness.diagnose.death.oom import list_other_victims
 from harness.diagnose.death.reading import Reading
 from harness.diagnose.death.sender import ground_sender, is_sent_by_process, list_looked_at, tell_sender, told_to_leave
-from harness.diagnose.environment.openmp import FLAG, describe, list_copies, tell_collision
+from harness.diagnose.environment.openmp import FLAG, describe, list_copies, list_runtimes, tell_collision
+from harness.diagnose.frames import innermost_user_frame
 from harness.diagnose.memory import judge_memory
 from harness.diagnose.plumbing import is_interpreter
 from harness.documents.verdict import (
@@ -48,7 +48,6 @@ from harness.documents.verdict import (
 )
 from harness.evidence.crash import Crash
 from harness.evidence.gap import Gap
-from harness.evidence.openmp import Census
 from harness.evidence.run import Evidence, Process
 
 _KERNEL_IMAGE = re.compile(r"\[(?P<pid>\d{1,9})\].* in (?P<image>[^\[\s]+)\[")
@@ -416,21 +415,6 @@ def _runtime_grounds(kind: Kind, reading: Reading) -> tuple[Ground, ...]:
 def _runtimes(reading: Reading) -> tuple[Runtime, ...] | None:
     census = reading.crash.openmp if reading.crash else None
     return None if census is None else list_runtimes(census)
-
-
-def list_runtimes(census: Census) -> tuple[Runtime, ...]:
-    return tuple(
-        Runtime(
-            image=runtime.place.image,
-            family=runtime.family,
-            version=runtime.version,
-            distribution=runtime.place.distribution,
-            base=runtime.place.base,
-            registered=runtime.registered,
-            bound_by=tuple(caller.place.image for caller in callers),
-        )
-        for runtime, callers in list_copies(census)
-    )
 
 
 def _setting_grounds(reading: Reading) -> tuple[Ground, ...]:

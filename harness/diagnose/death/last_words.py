@@ -54,10 +54,6 @@ _CAUSED = "The above exception was the direct cause"
 _RERAISED = "Original Traceback (most recent call last):"
 _REMOTE = re.compile(r"(?:\w+\.)*_?RemoteTraceback: ?$")
 _SPAWNED = re.compile(r"-- Process \d+ terminated with the following error:$")
-_NOT_USER_CODE = re.compile(r"/(site|dist)-packages/|/lib/python\d\.\d+t?/|^<(?!string>|stdin>|ipython)")
-# What stands between the interpreter and a program that it runs by `-m`.
-_RUNS_MODULE = re.compile(r"<frozen runpy>|.*/runpy\.py")
-_COMPREHENSIONS = frozenset({"<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>", "<lambda>"})
 _MESSAGE_LINES = 12
 SYNTAX_ERRORS = ("SyntaxError", "IndentationError", "TabError")
 MARK_S = 0.05  # how much later than its time a line may have been read (native/relay.c, MARK_INTERVAL_NS)
@@ -170,25 +166,6 @@ def search(transcripts: tuple[Transcript, ...], pattern: re.Pattern[str]) -> Ite
                 number = text.count("\n", 0, match.start())
                 if match.start() == text.rfind("\n", 0, match.start()) + 1 or number in part.redrawn:
                     yield match, place_in(part, number)
-
-
-def innermost_user_frame(frames: tuple[Frame, ...]) -> Frame | None:
-    """`frames` start with the innermost. A comprehension is part of the function it stands in."""
-    program = _started_program(frames)
-    own = [frame for frame in frames if not _NOT_USER_CODE.search(frame.file) or frame.file == program]
-    if program and _NOT_USER_CODE.search(program) and all(frame.file == program for frame in own):
-        # Installed, and nothing else of the user's is there: then the whole package is the program.
-        package = program.removesuffix("__main__.py")
-        own = [frame for frame in frames if frame.file.startswith(package)]
-    named = (frame for frame in own if frame.function not in _COMPREHENSIONS)
-    return next(named, own[0] if own else None)
-
-
-def _started_program(frames: tuple[Frame, ...]) -> str | None:
-    """The file that the interpreter was asked to run, wherever it lies; null on a thread that has none at its base."""
-    outer = next((frame for frame in reversed(frames) if not _RUNS_MODULE.fullmatch(frame.file)), None)
-    is_program = outer is not None and outer.function == "<module>" and not outer.file.startswith("<")
-    return outer.file if outer is not None and is_program else None
 
 
 def find_dumps(transcripts: tuple[Transcript, ...]) -> list[Dump]:

@@ -14,6 +14,7 @@ from harness.diagnose.death.culprit import Words, find_culprit, find_printed
 from harness.diagnose.death.failures import Failures, is_wrapper
 from harness.diagnose.death.last_words import Dump, Place, Traceback
 from harness.diagnose.death.losses import tells_of_lost_child
+from harness.diagnose.frames import innermost_user_frame
 from harness.diagnose.plumbing import plain_function
 from harness.documents.verdict import Frame
 from harness.evidence.crash import Crash
@@ -322,4 +323,4 @@ class Reading:
         if self.dump is None:
             return None
         main_thread = next((thread for thread in reversed(self.dump.threads) if not thread.is_current), None)
-        return last_words.innermost_user_frame(main_thread.frames) if main_thread else None
+        return innermost_user_frame(main_thread.frames) if main_thread else None

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harness.diagnose.words import name_some
+from harness.documents import verdict
 from harness.documents.verdict import Component, Ground, Remedy, Status, Upstream
 from harness.errors import EXIT_FAULT, EXIT_INCONCLUSIVE
 from harness.evidence.openmp import Binding, Caller, Census, Place, Runtime, Setting, Step
@@ -457,3 +458,18 @@ def tell_step(step: Step) -> str:
     loaded = f"{what}: {len(step.loaded)} runtime{'s' * (len(step.loaded) != 1)} loaded"
     names = ", ".join(image.rpartition("-packages/")[2] for image in step.initialised)
     return f"{loaded}, initialised: {names}" if names else loaded
+
+
+def list_runtimes(census: Census) -> tuple[verdict.Runtime, ...]:
+    return tuple(
+        verdict.Runtime(
+            image=runtime.place.image,
+            family=runtime.family,
+            version=runtime.version,
+            distribution=runtime.place.distribution,
+            base=runtime.place.base,
+            registered=runtime.registered,
+            bound_by=tuple(caller.place.image for caller in callers),
+        )
+        for runtime, callers in list_copies(census)
+    )

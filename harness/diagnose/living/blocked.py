@@ -20,7 +20,7 @@ from harness.diagnose.living.thread_waits import (
 from harness.diagnose.words import name_some
 from harness.documents.verdict import Ground, Remedy
 from harness.evidence.living.look import LivingProcess, LivingThread
-from harness.evidence.text.answers import find_number
+from harness.evidence.text.numbers import find_number
 
 _MOST_HOSTS = 4
 

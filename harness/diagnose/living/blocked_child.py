@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from harness.diagnose.death.crash.blame import find_component_frame
+from harness.diagnose.frames import find_component_frame
 from harness.diagnose.living.other_side import tell_hopeless
 from harness.diagnose.living.scene import Finding, Scene, moves, stack_of
 from harness.diagnose.living.thread_waits import (

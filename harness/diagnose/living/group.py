@@ -16,7 +16,7 @@ from harness.documents.verdict import Document, Node, Outlier
 from harness.errors import EXIT_COULD_NOT_LOOK, EXIT_FAULT, EXIT_INCONCLUSIVE
 from harness.evidence.gap import Gap
 from harness.evidence.living.look import LivingProcess, Look
-from harness.evidence.text.answers import find_number
+from harness.evidence.text.numbers import find_number
 
 _WORST_FIRST = (EXIT_FAULT, EXIT_COULD_NOT_LOOK, EXIT_INCONCLUSIVE, 0)
 

@@ -9,14 +9,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
-from harness.diagnose.death.crash.blame import list_python_frames
-from harness.diagnose.death.last_words import innermost_user_frame
+from harness.diagnose.frames import innermost_user_frame, list_python_frames
 from harness.diagnose.plumbing import image_name, is_interpreter, is_plumbing, plain_function
 from harness.diagnose.words import name_some
 from harness.documents.verdict import Node, Outlier
 from harness.evidence.crash import CrashFrame
 from harness.evidence.living.look import LivingProcess
-from harness.evidence.text.answers import find_number
+from harness.evidence.text.numbers import find_number
 
 _MOST_NAMES = 4
 

@@ -9,8 +9,7 @@ import re
 from collections import Counter as Tally
 from typing import NamedTuple
 
-from harness.diagnose.death.crash.blame import is_openmp_function, list_python_frames
-from harness.diagnose.death.last_words import innermost_user_frame
+from harness.diagnose.frames import innermost_user_frame, is_openmp_function, list_python_frames
 from harness.diagnose.plumbing import (
     INHERITED_NAME,
     image_name,

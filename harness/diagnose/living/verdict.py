@@ -10,8 +10,8 @@ import shlex
 from pathlib import PurePath
 from typing import Literal
 
-from harness.diagnose.death.judge import list_runtimes
-from harness.diagnose.death.last_words import innermost_user_frame
+from harness.diagnose.environment.openmp import list_runtimes
+from harness.diagnose.frames import innermost_user_frame
 from harness.diagnose.living.kinds import AliveKind, decide
 from harness.diagnose.living.line import open_scene, tell_others
 from harness.diagnose.living.no_fault import choose_counter, name_counter

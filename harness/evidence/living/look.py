@@ -7,7 +7,7 @@ strings, frames start with the innermost.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -270,3 +270,15 @@ def _list_addresses(process: LivingProcess) -> Iterator[str]:
     for thread in process.threads:
         yield from thread.wait.arguments if thread.wait else ()
         yield from (word for frame in thread.stack for word in (frame.address, frame.offset) if word is not None)
+
+
+def make_counter(
+    kind: CounterKind,
+    name: str,
+    seen: Sequence[tuple[float, int]],
+    frame: CrashFrame | None = None,
+    tid: int | None = None,
+) -> Counter:
+    """`seen`: (time, value)."""
+    times_s, values = tuple(round(at_s, 3) for at_s, _ in seen), tuple(value for _, value in seen)
+    return Counter(kind, name, times_s, values, frame, tid=tid)

@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from harness.errors import Unreadable
+from harness.evidence.text.numbers import _MOST_DIGITS
 
 MOST_BYTES = 64 << 20
-_MOST_DIGITS = 20  # of a number of 64 bits
 _LONG_NUMBER = re.compile(rb"[0-9]{20}")
 _DECODERS: dict[Any, Any] = {}
 _ONE_AT_A_TIME = threading.Lock()
@@ -51,24 +51,6 @@ def _check_number(word: str) -> int:
     if len(word) > _MOST_DIGITS:
         raise Unreadable("it has a number of more than 64 bits")
     return 0
-
-
-def read_number(word: str, base: int = 10) -> int:
-    """ASCII digits, without a sign; Python's own `int` takes those of every script, underscores, and any length."""
-    if not (word.isascii() and word.replace("x", "0", 1).isalnum() and len(word) <= _MOST_DIGITS):
-        raise Unreadable(f"{word[:_MOST_DIGITS]!r} is no number")
-    try:
-        return int(word, base)
-    except ValueError as error:
-        raise Unreadable(str(error)) from error
-
-
-def find_number(word: str) -> int | None:
-    """Null: it is none."""
-    try:
-        return read_number(word)
-    except Unreadable:
-        return None
 
 
 def read_bounded(path: Path, most_bytes: int = MOST_BYTES, *, follow: bool = True) -> bytes:

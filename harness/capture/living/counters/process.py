@@ -11,7 +11,7 @@ import contextlib
 import os
 import stat
 from collections import Counter as Count
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,8 +22,7 @@ from harness.capture.living.counters.offspring import Offspring
 from harness.capture.living.counters.thread_io import Bytes, ThreadBytes
 from harness.capture.living.identity import Stat, list_tids, read_stat
 from harness.evidence.case import default_cases_dir
-from harness.evidence.crash import CrashFrame
-from harness.evidence.living.look import BY_ENDED, FAILED, UNSEEN, Counter, CounterKind, ThreadState
+from harness.evidence.living.look import BY_ENDED, FAILED, UNSEEN, Counter, ThreadState, make_counter
 
 _MOST_DESCRIPTORS = 512
 _MOST_FILES = 32
@@ -166,18 +165,6 @@ class Tally:
     def _writers(self, before: Sample, after: Sample) -> set[int | None]:
         had, has = before.io or {}, after.io or {}
         return {tid for tid, one in has.items() if one.written > (had[tid].written if tid in had else 0)}
-
-
-def make_counter(
-    kind: CounterKind,
-    name: str,
-    seen: Sequence[tuple[float, int]],
-    frame: CrashFrame | None = None,
-    tid: int | None = None,
-) -> Counter:
-    """`seen`: (time, value)."""
-    times_s, values = tuple(round(at_s, 3) for at_s, _ in seen), tuple(value for _, value in seen)
-    return Counter(kind, name, times_s, values, frame, tid=tid)
 
 
 def discount(counter: Counter, stops: Container[float]) -> Counter:

@@ -6,23 +6,25 @@ Pure: reads one crash. What kind of death it was, and whether this crash is the 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 from harness.diagnose.death.crash.address import describe_fault
 from harness.diagnose.death.crash.damage import find_notice, lacks_gil
 from harness.diagnose.death.crash.jit import JIT, is_jit, mark_jit
 from harness.diagnose.death.crash.recursion import find_recurring
-from harness.diagnose.death.last_words import innermost_user_frame
+from harness.diagnose.frames import (
+    find_component_frame,
+    find_crossing,
+    innermost_user_frame,
+    is_openmp_function,
+    list_python_frames,
+)
 from harness.diagnose.plumbing import (
     INHERITED_NAME,
     is_exit,
-    is_interpreter,
     is_ours,
     is_plumbing,
     is_trampoline,
-    plain_function,
     shorten_function,
     symbol_of,
 )
@@ -31,9 +33,6 @@ from harness.documents.verdict import Component, Frame
 from harness.evidence.crash import Crash, CrashFrame, CrashThread, Image
 from harness.evidence.run import name_signal
 
-_EVALUATION = re.compile(r"_?PyEval_EvalFrame(?:Default|Ex)?|_TAIL_CALL_\w+")
-# Defined by a runtime and by nothing else, in static copies as well.
-_OPENMP_FUNCTION = re.compile(r"(?:__kmp|kmp_flag|GOMP_|gomp_)\w*(?:::\w+)?")
 _PIN_MEMORY = re.compile(r"pin_memory|pt_data_pin")
 
 
@@ -114,14 +113,6 @@ def crosses_openmp(crash: Crash) -> tuple[Image, Image] | None:
     return (by_base[crossing[0]], by_base[crossing[1]]) if crossing else None
 
 
-def find_crossing(bases: Sequence[str | None], known: frozenset[str]) -> tuple[str, str] | None:
-    """Bases of the images of a stack without its plumbing, innermost first: where one runtime calls another."""
-    for called, calling in pairwise(bases):
-        if called and calling and called != calling and {called, calling} <= known:
-            return calling, called
-    return None
-
-
 def _carried(frames: tuple[CrashFrame, ...]) -> list[CrashFrame]:
     return [frame for frame in frames if not is_plumbing(frame)]
 
@@ -198,27 +189,6 @@ def _find_recursing(crash: Crash, frames: tuple[CrashFrame, ...]) -> CrashFrame 
     return find_recurring(frames, standard) or (find_component_frame(frames) if len(read) > 1 else None)
 
 
-def find_component_frame(frames: tuple[CrashFrame, ...]) -> CrashFrame | None:
-    """The first frame that is not plumbing, and not the interpreter unless nothing else is left.
-
-    Not beyond the innermost Python frame: who called that Python code did not do what it then did. An interpreter's
-    frame without a symbol may be one, so the search ends there as well; and at the first frame that was only guessed.
-    """
-    interpreter: CrashFrame | None = None
-    for frame in frames:
-        if frame.kind == "python" or frame.guessed:
-            break
-        if is_plumbing(frame) or frame.image is None:
-            continue
-        if not is_interpreter(frame.image):
-            return frame
-        interpreter = interpreter or frame
-        function = plain_function(frame)
-        if function is None or _EVALUATION.fullmatch(function):
-            break
-    return interpreter
-
-
 def _faulting_image(crash: Crash, frames: tuple[CrashFrame, ...]) -> Component | None:
     """The image holding the program counter; after a jump to nowhere there is none."""
     native = [frame for frame in frames if frame.kind == "native" and frame.image]
@@ -236,14 +206,6 @@ def _component(crash: Crash, frame: CrashFrame) -> Component:
     if image is None:
         return Component(None, None, frame.image, function)
     return Component(image.distribution, image.version, image.path, function)
-
-
-def list_python_frames(frames: tuple[CrashFrame, ...]) -> tuple[Frame, ...]:
-    return tuple(
-        Frame(frame.file, frame.line or 0, frame.function or "?")
-        for frame in frames
-        if frame.kind == "python" and frame.file
-    )
 
 
 def _context_frame(crash: Crash) -> Frame | None:
@@ -266,10 +228,6 @@ def _openmp_bases(crash: Crash) -> frozenset[str]:
     return frozenset(
         {base for base in known if base} | {image.base for frame in frames if (image := find_image(crash, frame))}
     )
-
-
-def is_openmp_function(frame: CrashFrame) -> bool:
-    return frame.kind == "native" and _OPENMP_FUNCTION.fullmatch(plain_function(frame) or "") is not None
 
 
 def _is_openmp_worker(crash: Crash, thread: CrashThread) -> bool:

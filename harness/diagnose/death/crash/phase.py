@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import PurePath
 
-from harness.diagnose.death.last_words import innermost_user_frame
+from harness.diagnose.frames import innermost_user_frame
 from harness.diagnose.plumbing import image_name, is_interpreter, is_plumbing, plain_function
 from harness.documents.verdict import Frame
 from harness.evidence.crash import CrashFrame

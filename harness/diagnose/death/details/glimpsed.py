@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from harness.diagnose.death.last_words import innermost_user_frame
 from harness.diagnose.death.reading import Reading
+from harness.diagnose.frames import innermost_user_frame
 from harness.documents.verdict import Frame, Ground
 from harness.evidence.glimpse import Glimpse, GlimpseThread
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.diagnose.death.crash.blame import find_crossing, is_openmp_function
+from harness.diagnose.frames import find_crossing, is_openmp_function
 from harness.diagnose.living.locks.abandoned import find_abandoned, find_own_pool, tell_interruption
 from harness.diagnose.living.locks.rings import find_lock_ring, tell_line
 from harness.diagnose.living.scene import Finding, Scene, stack_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from harness.diagnose.death.last_words import innermost_user_frame
+from harness.diagnose.frames import innermost_user_frame
 from harness.diagnose.living.scene import Finding, Scene, stack_of
 from harness.diagnose.living.tasks.task_words import (
     list_awaited,

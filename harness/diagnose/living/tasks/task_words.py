@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from harness.diagnose.death.crash.blame import list_python_frames
-from harness.diagnose.death.last_words import innermost_user_frame
+from harness.diagnose.frames import innermost_user_frame, list_python_frames
 from harness.evidence.living.tasks import AsyncTask
 
 _MOST_LINES, _DEEPEST = 100, 40
