@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from harness.beat import beat as beat
-
-__version__ = "0.1.0"
+from harness.version import __version__ as __version__
 
 
 def enable(cases: str | None = None) -> None:

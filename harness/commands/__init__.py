@@ -12,9 +12,9 @@ import os
 import sys
 from collections.abc import Callable
 
-from harness import __version__
 from harness.commands.alone import run_alone
 from harness.errors import EXIT_INTERRUPTED, EXIT_OUR_BUG, EXIT_USAGE, CouldNotStart, HarnessError, NotSupervised
+from harness.version import __version__
 
 _BUGS = "please report this with the traceback above"
 

@@ -11,7 +11,6 @@ import sysconfig
 
 import msgspec
 
-from harness import __version__
 from harness.capture.doctor.facilities import look_at_facilities
 from harness.capture.remote.remote_look import prepare
 from harness.commands.looks.hosts import name_place, open_there, start_agent
@@ -21,6 +20,7 @@ from harness.diagnose.environment.health import Doctor, judge_health, summarize_
 from harness.errors import UsageError
 from harness.evidence.facility import Facility
 from harness.report.doctor import render
+from harness.version import __version__
 
 _ANSWER_S = 60.0
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness import __version__
 from harness.capture.arrays.archive import read_array_file
 from harness.capture.arrays.available_memory import read_room
 from harness.commands.output import print_answer
@@ -16,6 +15,7 @@ from harness.diagnose.environment.npz import judge_npz
 from harness.errors import HarnessError, UsageError
 from harness.evidence.arrays import ArrayFile, Measured, Room
 from harness.report.npz import ConversionDocument, render, render_conversion
+from harness.version import __version__
 
 
 def npz_command(arguments: argparse.Namespace) -> int:

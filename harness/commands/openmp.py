@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 
-from harness import __version__
 from harness.capture.openmp.environment import find_python, take_environment_census
 from harness.capture.run.channels import say
 from harness.commands.looks.hosts import open_there, start_agent
@@ -20,6 +19,7 @@ from harness.diagnose.environment.openmp import judge_openmp
 from harness.errors import UsageError
 from harness.evidence.openmp import Census
 from harness.report.openmp import render
+from harness.version import __version__
 
 _WAYS = ("targets", "modules", "wheels", "requirements")
 _CENSUS_S = 60.0

@@ -7,7 +7,6 @@ import os
 
 import msgspec
 
-from harness import __version__
 from harness.capture.living.processes import list_python_processes
 from harness.capture.remote.target import Host
 from harness.capture.run.channels import say
@@ -17,6 +16,7 @@ from harness.commands.output import print_answer
 from harness.errors import EXIT_USAGE
 from harness.evidence.living.processes import ProcessRow, ProcessTable, choose_next
 from harness.report.ps import render_ps, render_whole
+from harness.version import __version__
 
 _LOOK_S = 0.3
 

@@ -15,10 +15,10 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from harness import __version__
 from harness.capture.files.binaries import Binary
 from harness.capture.machine.trust import check_file
 from harness.evidence.case import is_anothers
+from harness.version import __version__
 
 _FORMAT = f"1 {__version__}"
 _MOST_ENTRIES = 100_000

@@ -18,7 +18,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness import __version__
 from harness.capture.living.device import Meter
 from harness.capture.living.identity import find_family, read_stat, read_status
 from harness.capture.living.process_look import MANY_THREADS, Followed
@@ -28,6 +27,7 @@ from harness.capture.stacks.quiet_ladder import Native
 from harness.errors import HarnessError
 from harness.evidence.gap import Gap
 from harness.evidence.living.look import Look, ThreadState
+from harness.version import __version__
 
 _SAMPLE_S = 0.5
 _SPY_S = 0.8

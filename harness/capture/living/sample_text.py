@@ -23,13 +23,13 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from harness import __version__
 from harness.capture.stacks.frames import Places
 from harness.capture.stacks.tools import run_tool
 from harness.errors import HarnessError, Unreadable
 from harness.evidence.crash import CrashFrame, Image, ToolRun
 from harness.evidence.gap import Gap
 from harness.evidence.living.look import LivingProcess, LivingThread, Look
+from harness.version import __version__
 
 _SAMPLE = "/usr/bin/sample"
 _SHORTEST_S, _LONGEST_S = 1, 10

@@ -16,7 +16,14 @@ from harness.capture.machine.payload import payload
 
 _PACKAGE = Path(__file__).parents[2]
 _AGENT = "harness.capture.remote.agent.serve"
-_ROOMS = ("harness.capture.", "harness.evidence.", "harness.errors", "harness.native", "harness.beat")
+_ROOMS = (
+    "harness.capture.",
+    "harness.evidence.",
+    "harness.errors",
+    "harness.native",
+    "harness.beat",
+    "harness.version",
+)
 _NEEDS_OTHERS = {"harness.capture.living.processes_elsewhere"}
 _ONE_AT_A_TIME = threading.Lock()
 _PROBES = ("probes/unflushed.py",)

@@ -10,7 +10,6 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 
-from harness import __version__
 from harness.capture.living.identity import Stat, parse_stat
 from harness.capture.machine.syscalls import CALLS
 from harness.capture.remote.session import Session
@@ -18,6 +17,7 @@ from harness.errors import HarnessError, Unreadable
 from harness.evidence.gap import Gap
 from harness.evidence.living.look import Counter, LivingProcess, LivingThread, Look, Output, Wait
 from harness.evidence.text.numbers import find_number
+from harness.version import __version__
 
 _BESIDES_S = 30.0
 _UPTIME = re.compile(r"[0-9]{1,12}\.[0-9]{1,9}")

@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from harness import __version__
 from harness.capture.experiment.reproducers import Reproducer, ask_patient, list_reproducers
 from harness.capture.files.interpreter import find_python, locate_python
 from harness.commands.durations import parse_duration
@@ -34,6 +33,7 @@ from harness.diagnose.experiment.decision import Asked, decide
 from harness.errors import EXIT_INTERRUPTED, HarnessError, NotOurs, UsageError
 from harness.evidence.experiment import Arm, Patient, Plan, Told
 from harness.report.repro import ReproDocument, render_repro, tell_outcome
+from harness.version import __version__
 
 _ALL = "all"
 _TORCH = "torch"

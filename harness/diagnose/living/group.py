@@ -8,7 +8,6 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from harness import __version__
 from harness.diagnose.living.document import find_odd_one, grow_tree, judge_living, list_ranks
 from harness.diagnose.living.kinds import exit_code_of
 from harness.diagnose.living.stack_tree import Stack, tell_who
@@ -17,6 +16,7 @@ from harness.errors import EXIT_COULD_NOT_LOOK, EXIT_FAULT, EXIT_INCONCLUSIVE
 from harness.evidence.gap import Gap
 from harness.evidence.living.look import LivingProcess, Look
 from harness.evidence.text.numbers import find_number
+from harness.version import __version__
 
 _WORST_FIRST = (EXIT_FAULT, EXIT_COULD_NOT_LOOK, EXIT_INCONCLUSIVE, 0)
 

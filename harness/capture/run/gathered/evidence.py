@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from harness import __version__, native
+from harness import native
 from harness.capture.crash.crash_link import Link, Report, read_registers
 from harness.capture.crash.snapshot import complete
 from harness.capture.machine.kernel_log import count_oom_kills, read_daemon_lines, read_kernel_lines, read_memory
@@ -29,6 +29,7 @@ from harness.evidence import run as run_facts
 from harness.evidence.crash import Crash
 from harness.evidence.gap import Gap
 from harness.evidence.memory import Kill, Room
+from harness.version import __version__
 
 _LOOP = 1
 _NO_EXIT = -1  # native/harness.h, struct harness_ending
