@@ -31,9 +31,9 @@ def timed(name, function):
 
 
 def import_commands():
-    from harness import commands
+    from harness.commands.parser import build_parser
 
-    return commands.build_parser().parse_args(sys.argv[2:])
+    return build_parser().parse_args(sys.argv[2:])
 
 
 def import_run():

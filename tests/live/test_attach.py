@@ -17,7 +17,8 @@ import jsonschema
 import pytest
 
 from harness.capture.living.look import take_look
-from harness.commands import attach, main
+from harness.commands import attach
+from harness.commands.main import main
 from harness.errors import HarnessError
 from harness.report.schemas import DIRECTORY
 from tests.live.processes import Ended, bare, state_of, until, why_no_namespaces

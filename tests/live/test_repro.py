@@ -18,7 +18,7 @@ import pytest
 
 from harness.capture.experiment.reproducers import list_reproducers
 from harness.capture.run.stand_in import NAME
-from harness.commands import main
+from harness.commands.main import main
 from harness.commands.repro.resume import open_session
 from harness.report.schemas import DIRECTORY
 from tests.kept_cases import check_run
