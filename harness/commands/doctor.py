@@ -16,7 +16,8 @@ from harness.capture.remote.remote_look import prepare
 from harness.commands.looks.hosts import name_place, open_there, start_agent
 from harness.commands.looks.targets import Asked, read_targets
 from harness.commands.output import print_answer
-from harness.diagnose.environment.health import Doctor, judge_health, summarize_sight
+from harness.diagnose.environment.health import judge_health, summarize_sight
+from harness.documents.doctor import Doctor
 from harness.errors import UsageError
 from harness.evidence.facility import Facility
 from harness.report.doctor import render

@@ -66,7 +66,8 @@ def _print_bug() -> None:
 
 def _print_failure(error: HarnessError) -> None:
     from harness.commands.output import print_answer
-    from harness.report.failure import Failure, render_failure
+    from harness.documents.failure import Failure
+    from harness.report.failure import render_failure
 
     print_answer(Failure(__version__, str(error), error.hint, error.exit_code), render_failure, True)
 

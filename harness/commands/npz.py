@@ -12,9 +12,10 @@ from harness.capture.arrays.archive import read_array_file
 from harness.capture.arrays.available_memory import read_room
 from harness.commands.output import print_answer
 from harness.diagnose.environment.npz import judge_npz
+from harness.documents.npz_conversion import ConversionDocument
 from harness.errors import HarnessError, UsageError
 from harness.evidence.arrays import ArrayFile, Measured, Room
-from harness.report.npz import ConversionDocument, render, render_conversion
+from harness.report.npz import render, render_conversion
 from harness.version import __version__
 
 

@@ -104,8 +104,9 @@ def _take_wheels(arguments: argparse.Namespace) -> Census:
 
 def _fix(arguments: argparse.Namespace) -> int:
     from harness.capture.files.interpreter import ask_interpreter
+    from harness.documents.openmp_fix import FixDocument
     from harness.remedy.openmp import apply, plan_fix, undo
-    from harness.report.fix import FixDocument, render_fix
+    from harness.report.fix import render_fix
 
     python = find_python(arguments.python)
     prefix = Path(ask_interpreter(python).prefix)

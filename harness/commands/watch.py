@@ -31,13 +31,14 @@ from harness.diagnose.living.line import stirs_beside
 from harness.diagnose.living.pace import Pace, tell_quiet
 from harness.diagnose.memory import judge_memory
 from harness.documents.verdict import Document, MemoryUse
+from harness.documents.watch import WatchEvent
 from harness.errors import EXIT_COULD_NOT_LOOK, EXIT_FAULT, EXIT_INCONCLUSIVE, EXIT_INTERRUPTED, HarnessError
 from harness.evidence.living.look import Look
 from harness.evidence.run import Ending
 from harness.evidence.text.redaction import redact, redact_argv
 from harness.evidence.text.undecoded import encode_document
 from harness.report.text import look_of
-from harness.report.watch import WatchEvent, render_event, render_sight
+from harness.report.watch import render_event, render_sight
 
 _FASTEST_S, _SLOWEST_S, _RARE_S = 1.0, 2.0, 10.0
 _LOOK_S = 5.0

@@ -27,6 +27,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from harness.documents.openmp_fix import Link, Outcome
 from harness.errors import HarnessError, Unreadable
 from harness.evidence.text.answers import decode_json, read_bounded
 
@@ -39,26 +40,8 @@ State = Literal["original", "linked", "absent", "foreign"]
 Hook = Callable[[str], None]
 
 
-class Link(Struct, frozen=True):
-    """`path` and `target` are relative to the prefix; the rest is what the file at `path` was before."""
-
-    path: str
-    target: str
-    target_sha256: str
-    sha256: str
-    mode: int
-    mtime_ns: int
-
-
 class Journal(Struct, frozen=True, tag_field="schema", tag="harness.openmp-fix/1"):
     links: tuple[Link, ...] = ()
-
-
-class Outcome(Struct, frozen=True):
-    """Paths relative to the prefix. `already`: nothing had to be done for these."""
-
-    changed: tuple[str, ...]
-    already: tuple[str, ...]
 
 
 def describe_link(prefix: Path, path: Path, target: Path) -> Link:

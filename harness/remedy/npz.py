@@ -11,31 +11,13 @@ import zipfile
 import zlib
 from pathlib import Path, PurePosixPath
 
-from msgspec import Struct
-
+from harness.documents.npz_conversion import Conversion, LeftOut, Written
 from harness.errors import HarnessError
 from harness.evidence.arrays import Array, ArrayFile
 
 _PIECE = 1 << 20
 # Names, block lists and what else a file system keeps beside the data.
 _SPARE_BYTES = 16 * 1024**2
-
-
-class Written(Struct, frozen=True):
-    name: str
-    path: str
-    bytes: int
-
-
-class LeftOut(Struct, frozen=True):
-    name: str
-    why: str
-
-
-class Conversion(Struct, frozen=True):
-    directory: str
-    written: tuple[Written, ...]
-    left_out: tuple[LeftOut, ...]
 
 
 def convert(file: ArrayFile, directory: Path) -> Conversion:

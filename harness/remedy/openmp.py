@@ -12,37 +12,15 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from msgspec import Struct
-
 from harness.capture.files.binaries import read_binaries
 from harness.capture.files.formats.elf import Elf
 from harness.capture.files.formats.symbol_versions import Demand, Offer, read_demand, read_offer
+from harness.documents.openmp_fix import Link, Outcome, Plan, Refusal
 from harness.errors import HarnessError, UsageError
 from harness.evidence.openmp import Caller, Census, Family, Runtime
-from harness.remedy.links import Hook, Link, Outcome, describe_link, make_links, read_journal, undo_links
+from harness.remedy.links import Hook, describe_link, make_links, read_journal, undo_links
 
 _OPENMP = (b"omp_", b"GOMP_", b"__kmpc_", b"kmp_", b"GOACC_", b"acc_", b"ompt_")
-
-
-class Refusal(Struct, frozen=True):
-    """A copy that stays as it is, and why, in one sentence."""
-
-    path: str
-    why: str
-
-
-class Plan(Struct, frozen=True):
-    """`kept`: the copies that serve all. Paths are relative to the prefix, in `refused` absolute.
-
-    `made`: links of an earlier fix that are in place or were begun; `broken`: those that lead nowhere since.
-    """
-
-    prefix: str
-    kept: tuple[str, ...]
-    links: tuple[Link, ...]
-    refused: tuple[Refusal, ...] = ()
-    made: tuple[str, ...] = ()
-    broken: tuple[str, ...] = ()
 
 
 class _Copy(NamedTuple):

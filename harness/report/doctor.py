@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import textwrap
 
-from harness.diagnose.environment.health import Doctor
+from harness.documents.doctor import Doctor
 from harness.evidence.facility import Facility
 from harness.evidence.text.transcript import clean_for_terminal
 

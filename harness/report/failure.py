@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
-
-class Failure(Struct, frozen=True):
-    harness: str
-    error: str
-    next: str
-    exit_code: int
-    schema: str = "harness.failure/1"
+from harness.documents.failure import Failure
 
 
 def render_failure(failure: Failure, *, width: int, color: bool) -> str:

@@ -3,27 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from typing import Literal
 
-from msgspec import Struct
-
-from harness.remedy.links import Outcome
-from harness.remedy.openmp import Plan
+from harness.documents.openmp_fix import FixDocument, Plan
 from harness.report.sections import Section, keep_told, make_section
 from harness.report.terminal import paint
-
-FIX_SCHEMA = "harness.openmp-fix/1"
-
-
-class FixDocument(Struct, frozen=True):
-    """`plan` null: an undo. `outcome` null: nothing was changed, the plan was only shown."""
-
-    harness: str
-    python: str
-    action: Literal["dry-run", "apply", "undo"]
-    plan: Plan | None
-    outcome: Outcome | None
-    schema: str = FIX_SCHEMA
 
 
 def render_fix(document: FixDocument, *, width: int, color: bool) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from harness.diagnose.living.document import tell_outlier
-from harness.diagnose.living.group import Group, Shared, share_verdicts
+from harness.diagnose.living.group import Shared, share_verdicts
+from harness.documents.group import Group
 from harness.report.living import draw_tree
 from harness.report.sections import Item, Section, keep_told, list_gaps, make_headline, make_section
 from harness.report.terminal import paint

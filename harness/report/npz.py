@@ -5,26 +5,15 @@ Does not decide anything. A line that maps an array is never wrapped: it is ther
 
 from __future__ import annotations
 
-from msgspec import Struct
-
-from harness.diagnose.environment.npz import NpzDocument, tell_bytes
+from harness.diagnose.environment.npz import tell_bytes
 from harness.diagnose.words import name_some
+from harness.documents.npz import NpzDocument
+from harness.documents.npz_conversion import ConversionDocument
 from harness.evidence.arrays import Array, ArrayFile, Measured
-from harness.remedy.npz import Conversion
 from harness.report.sections import Item, Section, keep_told, list_remedies, make_headline, make_section
 from harness.report.terminal import paint
 
-CONVERSION_SCHEMA = "harness.npz-conversion/1"
 _MOST_ROWS = 100
-
-
-class ConversionDocument(Struct, frozen=True):
-    """The answer of `harness npz FILE --to-npy DIR`."""
-
-    harness: str
-    file: str
-    conversion: Conversion
-    schema: str = CONVERSION_SCHEMA
 
 
 def render(document: NpzDocument, *, width: int, color: bool) -> str:

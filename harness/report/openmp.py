@@ -5,7 +5,8 @@ Does not decide anything.
 
 from __future__ import annotations
 
-from harness.diagnose.environment.openmp import Look, OpenmpDocument, list_copies, name_place, tell_step
+from harness.diagnose.environment.openmp import list_copies, name_place, tell_step
+from harness.documents.openmp import Look, OpenmpDocument
 from harness.evidence.openmp import Blas, Census, Place, Runtime
 from harness.report.sections import (
     Item,

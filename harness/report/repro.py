@@ -4,32 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from msgspec import Struct
-
-from harness.diagnose.experiment.arm import FAULTS, Run
-from harness.diagnose.experiment.decision import BASE, Advice, Decision
-from harness.evidence.experiment import Patient, Plan
+from harness.diagnose.experiment.decision import BASE
+from harness.documents.repro import FAULTS, Advice, ReproDocument, Run
+from harness.evidence.experiment import Patient
 from harness.report.sections import Item, Role, Section, Table, keep_told, make_headline, make_section
 from harness.report.terminal import paint
 from harness.report.verdict import name_component, tell_duration
 
 _SHOWN = ("torch", "faiss-cpu", "numpy")
 _HEADER = ("ARM", "DIFFERS IN", "OUTCOME", "STEPS", "TIME")
-
-
-class ReproDocument(Struct, frozen=True):
-    """`complete`: every arm that was planned has its row. `case`: where it is kept, for --resume."""
-
-    harness: str
-    case: str | None
-    plan: Plan
-    patients: tuple[Patient, ...]
-    runs: tuple[Run, ...]
-    decision: Decision
-    complete: bool
-    saved: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    schema: str = "harness.repro/1"
 
 
 def render_repro(document: ReproDocument, *, width: int, color: bool) -> str:

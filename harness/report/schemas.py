@@ -12,19 +12,19 @@ from typing import Any
 import msgspec
 
 from harness.diagnose.death import kinds
-from harness.diagnose.environment.health import Doctor
-from harness.diagnose.environment.npz import NpzDocument
-from harness.diagnose.environment.openmp import OpenmpDocument
-from harness.diagnose.living.group import Group
 from harness.diagnose.living.kinds import ALIVE_NAMES
+from harness.documents.doctor import Doctor
+from harness.documents.failure import Failure
+from harness.documents.group import Group
+from harness.documents.npz import NpzDocument
+from harness.documents.npz_conversion import ConversionDocument
+from harness.documents.openmp import OpenmpDocument
+from harness.documents.openmp_fix import FixDocument
+from harness.documents.repro import ReproDocument
 from harness.documents.verdict import Document
+from harness.documents.watch import WatchEvent
 from harness.evidence.living.processes import ProcessTable
 from harness.evidence.run import Evidence
-from harness.report.failure import Failure
-from harness.report.fix import FixDocument
-from harness.report.npz import ConversionDocument
-from harness.report.repro import ReproDocument
-from harness.report.watch import WatchEvent
 
 DIRECTORY = Path(__file__).parents[1] / "schemas"
 _TYPES = {

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from harness.diagnose.experiment.arm import Run
+from harness.documents.repro import Run
 from harness.evidence.experiment import Patient
 from harness.report.verdict import name_component
 

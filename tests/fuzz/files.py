@@ -25,10 +25,10 @@ from harness.capture.files.formats.symbol_versions import read_demand, read_offe
 from harness.capture.files.linking import read_loader_cache
 from harness.capture.files.owners import read_records, split_line
 from harness.capture.openmp.wheels import read_wheels
+from harness.documents.openmp_fix import Link as KeptLink
 from harness.errors import Unreadable
 from harness.evidence.case import is_being_written
 from harness.remedy.links import JOURNAL, Journal, read_journal
-from harness.remedy.links import Link as KeptLink
 from tests.fuzz.registry import keep, load, target
 
 # Native files

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from harness.capture.doctor.facilities import injection, look_at_facilities
-from harness.diagnose.environment.health import Doctor
+from harness.documents.doctor import Doctor
 from harness.evidence.facility import Facility
 
 DOCTOR = [sys.executable, "-m", "harness", "doctor"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.diagnose.experiment.arm import Run
+from harness.documents.repro import Run
 from harness.documents.verdict import Component, Document, Outcome, ProcessRef, Target, Verdict
 from harness.evidence.experiment import Plan
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.diagnose.environment.health import Doctor, Health, judge_health, summarize_sight
+from harness.diagnose.environment.health import judge_health, summarize_sight
+from harness.documents.doctor import Doctor, Health
 from harness.evidence.facility import Facility, State
 from harness.report.doctor import render
 

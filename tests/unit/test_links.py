@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.documents.openmp_fix import Link
 from harness.errors import HarnessError
-from harness.remedy.links import JOURNAL, ORIGINAL, Link, describe_link, make_links, read_journal, undo_links
+from harness.remedy.links import JOURNAL, ORIGINAL, describe_link, make_links, read_journal, undo_links
 
 KEPT, FIRST, SECOND = "a/lib/kept.so", "b/first.so", "c/d/second.so"
 TIME_NS = 1_600_000_000_123_456_789

@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from harness.capture.run.channels import say
-from harness.diagnose.living.group import Group
+from harness.documents.group import Group
 from harness.documents.verdict import Document
 from harness.errors import HarnessError
 from harness.evidence.case import create_case, mark_case, prune_cases, write_file

@@ -28,11 +28,12 @@ from harness.commands.repro.arm import run_trial
 from harness.commands.repro.progress import Progress
 from harness.commands.repro.resume import Session, open_session, resume_session
 from harness.commands.repro.save import save_failing_arm
-from harness.diagnose.experiment.arm import Run, check_runs, describe_run
+from harness.diagnose.experiment.arm import check_runs, describe_run
 from harness.diagnose.experiment.decision import Asked, decide
+from harness.documents.repro import ReproDocument, Run
 from harness.errors import EXIT_INTERRUPTED, HarnessError, NotOurs, UsageError
 from harness.evidence.experiment import Arm, Patient, Plan, Told
-from harness.report.repro import ReproDocument, render_repro, tell_outcome
+from harness.report.repro import render_repro, tell_outcome
 from harness.version import __version__
 
 _ALL = "all"

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from harness.capture.run.channels import say
-from harness.diagnose.experiment.arm import Run
+from harness.documents.repro import Run
 from harness.errors import BadCase, Unreadable, UsageError
 from harness.evidence import case as cases
 from harness.evidence.experiment import Arm, Plan

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.capture.experiment.reproducers import Reproducer
 from harness.capture.run.gathered.environment import read_environment
-from harness.diagnose.experiment.arm import FAULTS, Run
+from harness.documents.repro import FAULTS, Run
 from harness.errors import HarnessError
 from harness.evidence.experiment import Patient
 from harness.evidence.text.redaction import redact

@@ -8,13 +8,10 @@ from __future__ import annotations
 import shlex
 from typing import Literal
 
-from msgspec import Struct
-
-from harness.documents.verdict import Ground, Remedy, Status
-from harness.errors import EXIT_FAULT, EXIT_INCONCLUSIVE
+from harness.documents.npz import NpzDocument, NpzRuling
+from harness.documents.verdict import Ground, Remedy
 from harness.evidence.arrays import Array, ArrayFile, Measured, Room
 
-NPZ_SCHEMA = "harness.npz/1"
 # From here on the rest of the program decides whether it still fits.
 _CLOSE = 0.8
 # Deflate cannot do better than 1032; real arrays hardly reach 10.
@@ -24,35 +21,6 @@ _READS_WHOLE = (
     "and mmap_mode is accepted and ignored. Only a .npy file, or a stored member at its offset, can be mapped."
 )
 _READS_PLAIN = "np.load reads a .npy file whole into memory; with mmap_mode='r' it maps it, and reads what is touched."
-
-
-class NpzRuling(Struct, frozen=True):
-    kind: Literal["conflict", "risk", "no-conflict"]
-    status: Status
-    headline: str
-    explanation: str
-    grounds: tuple[Ground, ...]
-    remedies: tuple[Remedy, ...]
-    next: str | None = None
-
-
-class NpzDocument(Struct, frozen=True):
-    """`total_bytes`: in memory when every array is touched once and kept. `largest_bytes`: that of one alone."""
-
-    harness: str
-    ruling: NpzRuling
-    files: tuple[ArrayFile, ...]
-    total_bytes: int
-    largest_bytes: int
-    room: Room
-    measured: tuple[Measured, ...] = ()
-    python: str | None = None
-    unread: tuple[str, ...] = ()
-    schema: str = NPZ_SCHEMA
-
-    @property
-    def exit_code(self) -> int:
-        return {"conflict": EXIT_FAULT, "risk": EXIT_INCONCLUSIVE, "no-conflict": 0}[self.ruling.kind]
 
 
 def judge_npz(

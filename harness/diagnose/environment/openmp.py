@@ -7,19 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from harness.diagnose.words import name_some
 from harness.documents import verdict
-from harness.documents.verdict import Component, Ground, Remedy, Status, Upstream
-from harness.errors import EXIT_FAULT, EXIT_INCONCLUSIVE
+from harness.documents.openmp import Look, OpenmpDocument, Ruling, RulingKind
+from harness.documents.verdict import Component, Ground, Remedy, Upstream
 from harness.evidence.openmp import Binding, Caller, Census, Place, Runtime, Setting, Step
 
-OPENMP_SCHEMA = "harness.openmp/1"
-RulingKind = Literal["conflict", "risk", "no-conflict"]
 FLAG = "KMP_DUPLICATE_LIB_OK"
 
 _FAMILIES = {"llvm": "LLVM", "intel": "Intel", "gnu": "GNU", "msvc": "Microsoft"}
@@ -39,41 +36,6 @@ class Copy(NamedTuple):
     @property
     def can_start(self) -> bool:
         return bool(self.callers or self.runtime.registered or self.runtime.initialised or self.runtime.static)
-
-
-class Ruling(Struct, frozen=True):
-    """`explanation` is one paragraph for somebody who has never heard of OpenMP."""
-
-    kind: RulingKind
-    status: Status
-    headline: str
-    explanation: str
-    grounds: tuple[Ground, ...]
-    remedies: tuple[Remedy, ...]
-    upstream: tuple[Upstream, ...] = ()
-    next: str | None = None
-
-
-class Look(Struct, frozen=True):
-    """What was seen in one place, or after one order of imports, and what it means."""
-
-    ruling: Ruling
-    census: Census
-
-
-class OpenmpDocument(Struct, frozen=True):
-    """One look, or one for each import order; the ruling is that of the worst."""
-
-    harness: str
-    ruling: Ruling
-    looks: tuple[Look, ...]
-    schema: str = OPENMP_SCHEMA
-
-    @property
-    def exit_code(self) -> int:
-        if self.ruling.kind == "conflict":
-            return EXIT_FAULT
-        return EXIT_INCONCLUSIVE if self.ruling.kind == "risk" or self.ruling.status == "unknown" else 0
 
 
 def judge_openmp(harness: str, censuses: Sequence[Census]) -> OpenmpDocument:

@@ -6,63 +6,20 @@ An arm that did not differ from what it is compared with is invalid: no evidence
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from harness.diagnose.living.kinds import exit_code_of
+from harness.documents.repro import FAULTS, Run, State
 from harness.documents.verdict import Document
 from harness.errors import EXIT_FAULT
 from harness.evidence.experiment import Arm, Patient, Told
 
-State = Literal["clean", "fault", "hang", "slow", "ended", "not-run"]
-FAULTS: tuple[State, ...] = ("fault", "hang")
 NOT_HERE = 77
 _USAGE = 2
 _FROM_OUTSIDE = frozenset({"killed", "terminated", "interrupted"})
 _NOT_RUN = "not run: "
-
-
-class Run(Struct, frozen=True):
-    """A row. `valid` null: it died before it could show that it differs, or was not run. `why`: of what is not clean.
-
-    `step`, `at`: where it was when it ended, by its own marks. `ran`: what it really ran with, by its own report.
-    """
-
-    name: str
-    arm: str
-    changed: dict[str, str | int]
-    options: dict[str, str | int]
-    against: str | None
-    device: str
-    python: str
-    repeat: int
-    state: State
-    valid: bool | None
-    why: str | None
-    steps_asked: int
-    steps_done: int
-    step: int | None
-    at: str | None
-    checksum: str | None
-    seconds: float
-    ran: dict[str, Any]
-    verdict: Document | None
-
-    @property
-    def counts(self) -> bool:
-        """As evidence, for or against."""
-        return self.valid is True and self.state in ("clean", *FAULTS)
-
-    @property
-    def key(self) -> tuple[str, str, str, str, int]:
-        return self.name, self.arm, self.device, self.python, self.repeat
-
-    @property
-    def place(self) -> tuple[str, str, str]:
-        """Arms are compared with each other only in the same one."""
-        return self.name, self.device, self.python
 
 
 def describe_run(

@@ -9,12 +9,11 @@ import shlex
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from harness.diagnose.experiment.arm import FAULTS, Run
 from harness.diagnose.experiment.factors import Contrast, contrast_factors, is_usable, tell_choice, tell_together
-from harness.documents.verdict import Component, Remedy, Status
+from harness.documents.repro import FAULTS, Advice, Decision, Run
+from harness.documents.verdict import Remedy, Status
 from harness.errors import EXIT_COULD_NOT_LOOK, EXIT_FAULT, EXIT_INCONCLUSIVE
 from harness.evidence.experiment import Plan
 
@@ -57,25 +56,6 @@ class Asked(NamedTuple):
         names, devices, pythons = (tuple(dict.fromkeys(column)) for column in columns)
         arms = tuple(arm for arm in self.plan.arms if arm in {run.arm for run in runs})
         return self.tell_again(names=names, devices=devices, pythons=pythons, arms=arms, **changes)
-
-
-class Advice(Struct, frozen=True):
-    do: str
-    because: str
-
-
-class Decision(Struct, frozen=True):
-    """`bounds`: of each suspect that did not fail, how often it may fail nevertheless."""
-
-    headline: str
-    component: Component | None
-    status: Status
-    because: tuple[str, ...]
-    recommend: tuple[Advice, ...]
-    avoid: tuple[Advice, ...]
-    bounds: tuple[str, ...]
-    next: str | None
-    exit_code: int
 
 
 def decide(runs: Sequence[Run], agree: dict[str, Sequence[Sequence[str]]], asked: Asked) -> Decision:

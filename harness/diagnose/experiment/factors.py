@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from harness.diagnose.experiment.arm import FAULTS, Run
+from harness.documents.repro import FAULTS, Run
 
 _REPEATS = 2
 Value = str | int

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from harness.diagnose.living.document import find_odd_one, grow_tree, judge_living, list_ranks
 from harness.diagnose.living.kinds import exit_code_of
 from harness.diagnose.living.stack_tree import Stack, tell_who
-from harness.documents.verdict import Document, Node, Outlier
+from harness.documents.group import Group
+from harness.documents.verdict import Document
 from harness.errors import EXIT_COULD_NOT_LOOK, EXIT_FAULT, EXIT_INCONCLUSIVE
 from harness.evidence.gap import Gap
 from harness.evidence.living.look import LivingProcess, Look
@@ -19,18 +19,6 @@ from harness.evidence.text.numbers import find_number
 from harness.version import __version__
 
 _WORST_FIRST = (EXIT_FAULT, EXIT_COULD_NOT_LOOK, EXIT_INCONCLUSIVE, 0)
-
-
-class Group(Struct, frozen=True):
-    """`tree` has every Python process that was looked at, those below the targets too. `gaps`: of the whole look."""
-
-    harness: str
-    targets: tuple[Document, ...]
-    tree: Node
-    outlier: Outlier | None
-    gaps: tuple[Gap, ...] = ()
-    schema: str = "harness.group/1"
-    case: str | None = None
 
 
 def judge_group(*looks: Look, unseen: Sequence[Gap] = ()) -> Group:
