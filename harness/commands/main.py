@@ -65,11 +65,10 @@ def _print_bug() -> None:
 
 
 def _print_failure(error: HarnessError) -> None:
-    from harness.commands.output import print_answer
+    from harness.commands.output import print_document
     from harness.documents.failure import Failure
-    from harness.report.failure import render_failure
 
-    print_answer(Failure(__version__, str(error), error.hint, error.exit_code), render_failure, True)
+    print_document(Failure(__version__, str(error), error.hint, error.exit_code))
 
 
 def main(words: list[str] | None = None) -> int:

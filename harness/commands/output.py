@@ -19,8 +19,17 @@ class Render(Protocol[_Document]):
 
 
 def print_answer(document: _Document, render: Render[_Document], as_json: bool) -> None:
-    document = redact(document)
-    answer = encode_document(document) + b"\n" if as_json else render(document, **look_of(1)).encode()
+    if as_json:
+        print_document(document)
+    else:
+        _print(render(redact(document), **look_of(1)).encode())
+
+
+def print_document(document: msgspec.Struct) -> None:
+    _print(encode_document(redact(document)) + b"\n")
+
+
+def _print(answer: bytes) -> None:
     try:
         while answer:
             answer = answer[os.write(1, answer) :]

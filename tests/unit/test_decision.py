@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from harness.commands.repro.standalone import pin_requirements, write_standalone
 from harness.diagnose.experiment.arm import check_runs
 from harness.diagnose.experiment.decision import Asked, bound_rate, decide
 from harness.diagnose.experiment.factors import contrast_factors
 from harness.documents.repro import ReproDocument, Run
 from harness.evidence.experiment import Patient
 from harness.report.repro import render_repro
-from harness.report.standalone import pin_requirements, write_standalone
 from tests.unit.runs import PYTHON, RAN, make_document, make_plan, make_run
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from harness.capture.experiment.reproducers import Reproducer
 from harness.capture.run.gathered.environment import read_environment
+from harness.commands.repro.standalone import pin_requirements, write_standalone
 from harness.documents.repro import FAULTS, Run
 from harness.errors import HarnessError
 from harness.evidence.experiment import Patient
 from harness.evidence.text.redaction import redact
 from harness.evidence.text.undecoded import encode_document
-from harness.report.standalone import pin_requirements, write_standalone
 
 
 def save_failing_arm(
