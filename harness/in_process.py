@@ -61,7 +61,7 @@ def enable(cases: str | None = None) -> None:
 def watch(pid: int, cases: str | None) -> None:
     """The helper: waits for a crash or the end of `pid`, whichever comes first, then reports and is gone."""
     from harness.capture.crash.crash_link import Link
-    from harness.capture.run.process_tree import read_argv
+    from harness.capture.proc import read_argv
 
     started_ns, argv = time.monotonic_ns(), read_argv(pid)
     link, pidfd = Link(), os.pidfd_open(pid)

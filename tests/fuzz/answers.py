@@ -17,12 +17,10 @@ import msgspec
 
 from harness import native
 from harness.capture.crash.crash_link import Link, is_crash, read_registers
-from harness.capture.crash.snapshot import read_status as read_snapshot_status
-from harness.capture.doctor.provisions import read_meminfo
 from harness.capture.experiment.steps import StepFile
 from harness.capture.files.images import list_mappings, parse_maps
 from harness.capture.living.activity import name_sleep
-from harness.capture.living.identity import is_frozen, parse_stat, read_outputs, read_status
+from harness.capture.living.identity import is_frozen, read_outputs
 from harness.capture.living.processes import quiet_s
 from harness.capture.living.sample_text import read_sample
 from harness.capture.living.tasks.coroutines import Coroutines, Torn
@@ -33,6 +31,7 @@ from harness.capture.machine import cgroup
 from harness.capture.machine.kernel_log import read_kernel_lines
 from harness.capture.machine.macos_kernel_log import parse_jetsam, parse_memorystatus
 from harness.capture.machine.processor import read_cpu
+from harness.capture.proc import parse_stat, read_meminfo, read_status
 from harness.capture.remote.shell import ShellLook
 from harness.capture.remote.table import read_proc, read_ps
 from harness.capture.stacks.cpython.runtime_tables import read_tables
@@ -128,7 +127,6 @@ def read_files_of_a_process(data: bytes) -> None:
         lambda: quiet_s(7, proc),
         lambda: read_outputs(7, proc),
         lambda: is_frozen(7, proc.parent),
-        lambda: read_snapshot_status(7, proc),
         lambda: (doing := read_doing(7, 7, proc)) and (doing.place, survives_stop(7, 7, doing.call, proc)),
     ):
         with contextlib.suppress(Unreadable, OSError):

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.capture.run.process_tree import read_argv
+from harness.capture.proc import read_argv
 from tests.live.processes import Harness, state_of
 
 LINES, WIDTH, LEAVES, CRASHES = 400, 64, 5, 139

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from harness.capture.run.process_tree import read_fate
+from harness.capture.proc import read_fate
 from tests.live.processes import state_of, until
 
 

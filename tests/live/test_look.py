@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from harness.capture.living.identity import find_rank, is_frozen, list_tids
+from harness.capture.living.identity import find_rank, is_frozen
 from harness.capture.living.look import take_look
+from harness.capture.proc import list_tids
 from harness.errors import HarnessError
 from harness.evidence.living.look import Counter, LivingProcess, Look
 from tests.live.processes import state_of, until

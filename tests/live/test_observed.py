@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.capture.living.identity import read_status
+from harness.capture.proc import read_status
 from harness.capture.stacks.gdb import GDB
 from harness.capture.stacks.ladder import take_stacks
 from harness.capture.stacks.pystack_engine import print_threads

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from harness.capture.files.images import read_images
-from harness.capture.living.identity import list_tids
+from harness.capture.proc import list_tids
 from harness.capture.stacks.frames import Places, read_memory
 from harness.capture.stacks.gdb import GDB, find_gdb
 from harness.capture.stacks.ladder import take_stacks

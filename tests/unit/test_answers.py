@@ -21,9 +21,9 @@ from harness.capture.crash.crash_link import Link
 from harness.capture.files.images import parse_maps, read_maps
 from harness.capture.files.owners import split_line
 from harness.capture.living.device import read_shares, read_users
-from harness.capture.living.identity import parse_stat
 from harness.capture.machine.cgroup import list_groups
 from harness.capture.machine.macos_kernel_log import parse_jetsam, parse_memorystatus
+from harness.capture.proc import parse_stat
 from harness.capture.remote.fan_out import AT_A_TIME, ask_all
 from harness.capture.remote.shell import ShellLook
 from harness.capture.remote.target import Host

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from harness.capture.living.counters.process import Sample, Tally
-from harness.capture.living.identity import Stat
 from harness.capture.living.threads import Standing
+from harness.capture.proc import Stat
 from harness.capture.stacks.py_spy import Frame, Local, Sighting, Spy, Thread
 from harness.evidence.crash import CrashFrame, CrashThread
 from tests.unit.crashes import PYTHON, native, python

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from harness.capture.proc import _says_stopping
 from harness.capture.stacks.frames import (
     EngineThread,
     NativeFrame,
@@ -23,7 +24,7 @@ from harness.capture.stacks.frames import (
     read_spy,
     strip_own_frames,
 )
-from harness.capture.stacks.ladder import LADDER, Rung, _says_stopping, take_stacks
+from harness.capture.stacks.ladder import LADDER, Rung, take_stacks
 from harness.capture.stacks.tools import broke_down, fork_tool, run_tool
 from harness.evidence.crash import CrashFrame, CrashThread, Image, ToolRun
 

@@ -9,8 +9,8 @@ import contextlib
 import resource
 from pathlib import Path
 
-from harness.capture.doctor.provisions import read_meminfo
 from harness.capture.machine import cgroup
+from harness.capture.proc import read_meminfo
 from harness.evidence.arrays import Room
 from harness.evidence.gap import Gap
 

@@ -19,6 +19,7 @@ from harness.capture.machine.refusals import REFUSED
 from harness.capture.openmp.live_census import complete as complete_census
 from harness.capture.openmp.live_images import NOTHING_SIGHTED, Sighting
 from harness.capture.openmp.live_images import look_while_held as look_at_openmp
+from harness.capture.proc import read_status
 from harness.capture.stacks.callers import name_callers
 from harness.capture.stacks.frames import read_memory
 from harness.capture.stacks.gdb import GDB, INSTALL, lacks_gdb
@@ -27,17 +28,10 @@ from harness.capture.stacks.walk.chain import OwnFrames
 from harness.evidence.crash import CrashThread, Image, Mapping, Step, ToolRun
 from harness.evidence.gap import Gap
 from harness.evidence.openmp import Census
-from harness.evidence.text.numbers import read_number
 
 _MOST_FILES = 256
 _PROC = Path("/proc")
 _Fact = TypeVar("_Fact")
-
-
-class Status(NamedTuple):
-    rss_bytes: int | None
-    peak_rss_bytes: int | None
-    threads_total: int | None
 
 
 class Snapshot(NamedTuple):
@@ -78,7 +72,7 @@ def look_while_held(
     gaps: list[Gap] = []
     rows: list[Row] = _guard(gaps, "mappings and loaded images", lambda: read_maps(pid), [])
     open_files: tuple[str, ...] = _guard(gaps, "open files", lambda: read_open_files(pid), ())
-    status: Status = _guard(gaps, "memory and number of threads", lambda: read_status(pid), Status(None, None, None))
+    status = _guard(gaps, "memory and number of threads", lambda: read_status(pid), None)
     executable = _guard(gaps, "executable", lambda: str((_PROC / str(pid) / "exe").readlink()), None)
     images = list_images(rows)
     sighting = _guard(gaps, "OpenMP runtimes", lambda: look_at_openmp(pid, rows), NOTHING_SIGHTED._replace(pid=pid))
@@ -101,9 +95,9 @@ def look_while_held(
         images=named[0] if named else images,
         mappings=list_mappings(rows),
         open_files=open_files,
-        rss_bytes=status.rss_bytes,
-        peak_rss_bytes=status.peak_rss_bytes,
-        threads_total=status.threads_total,
+        rss_bytes=status and status.rss_bytes,
+        peak_rss_bytes=status and status.peak_rss_bytes,
+        threads_total=status and status.threads_total,
         shm_free_bytes=shm_free_bytes,
         executable=executable,
         packages={},
@@ -184,20 +178,6 @@ def read_shm_free(pid: int, proc: Path = _PROC) -> int | None:
     except FileNotFoundError:
         return None
     return room.f_bavail * room.f_frsize
-
-
-def read_status(pid: int, proc: Path = _PROC) -> Status:
-    """man 5 proc_pid_status."""
-    text = (proc / str(pid) / "status").read_text(errors="replace")
-    fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
-    threads = fields.get("Threads", "").strip()
-    rss, peak = (_read_kib(fields.get(name, "")) for name in ("VmRSS", "VmHWM"))
-    return Status(rss, peak, read_number(threads) if threads else None)
-
-
-def _read_kib(field: str) -> int | None:
-    kib = field.removesuffix("kB").strip()
-    return read_number(kib) * 1024 if kib else None
 
 
 def stack_gaps(step: Step, tools: tuple[ToolRun, ...]) -> list[Gap]:

@@ -23,7 +23,7 @@ from harness.capture.doctor import mac_facilities, provisions
 from harness.capture.doctor.core_settings import core_destination, core_limit
 from harness.capture.machine import cgroup
 from harness.capture.machine.trust import Checked, find_tool
-from harness.capture.run.process_tree import read_exit
+from harness.capture.proc import read_exit, read_status_fields
 from harness.capture.stacks.ladder import CARRIED
 from harness.errors import HarnessError
 from harness.evidence.facility import Facility, Seen
@@ -108,11 +108,7 @@ def _may_trace_anything(root: Path) -> bool:
 
 
 def _own_status(root: Path, key: str) -> str | None:
-    for line in (root / "proc/self/status").read_text().splitlines():
-        name, _, value = line.partition(":")
-        if name == key:
-            return value.strip()
-    return None
+    return next(iter(read_status_fields("self", proc=root / "proc").get(key, [])), None)
 
 
 def injection(python: str = sys.executable) -> Seen:

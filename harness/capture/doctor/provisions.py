@@ -13,8 +13,8 @@ from pathlib import Path
 from harness.capture.cores.finding import is_contained
 from harness.capture.machine import cgroup
 from harness.capture.machine.killers import Killers
+from harness.capture.proc import read_meminfo
 from harness.evidence.facility import Seen
-from harness.evidence.text.numbers import find_number
 
 _ROOT = Path("/")
 _GIB = 2**30
@@ -62,20 +62,6 @@ def swap(root: Path = _ROOT) -> Seen:
     if total == 0:
         return Seen("yes", "none: a job that needs too much is killed at once, not slowed down")
     return Seen("yes", f"{total / _GIB:.1f} GiB, {(total - free) / _GIB:.1f} used: a job may crawl before it is killed")
-
-
-def read_meminfo(root: Path) -> dict[str, int]:
-    """In bytes; man 5 proc_meminfo."""
-    try:
-        lines = (root / "proc/meminfo").read_text(errors="replace").split("\n")
-    except OSError:
-        return {}
-    fields = [(line.partition(":")[0], line.partition(":")[2].split()) for line in lines]
-    return {
-        name: number * (1024 if words[1:] == ["kB"] else 1)
-        for name, words in fields
-        if words and (number := find_number(words[0])) is not None
-    }
 
 
 def overcommit(root: Path = _ROOT) -> Seen:

@@ -12,9 +12,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.capture.living.identity import Stat, is_frozen, list_tids, read_stat
+from harness.capture.living.identity import is_frozen
 from harness.capture.living.waits.rest import list_handled
 from harness.capture.living.waits.thread_wait import Call, list_awaited, read_call
+from harness.capture.proc import Stat, list_tids, read_stat
 
 _PROC = Path("/proc")
 _BUSY_CORES = 0.05

@@ -9,9 +9,8 @@ import contextlib
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.capture.living.identity import read_stat, read_status
 from harness.capture.living.own_processes import names_harness
-from harness.capture.run.process_tree import read_argv
+from harness.capture.proc import read_argv, read_stat, read_status
 
 _TOOLS = ("py-spy", "pystack", "gdb")
 

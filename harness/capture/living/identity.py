@@ -15,56 +15,27 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar, cast
+from typing import Literal, NamedTuple, TypeVar
 
 from harness.capture.files.images import PYTHON_FILE, find_python, read_images
 from harness.capture.files.layout import FAILURES, find_environ
 from harness.capture.files.owners import search_interpreter
 from harness.capture.machine.cgroup import list_groups
 from harness.capture.openmp.variables import read_variables
-from harness.capture.run.process_tree import list_new_processes, read_argv
+from harness.capture.proc import list_new_processes, list_tids, read_argv, read_stat, read_status, read_switches
 from harness.capture.stacks.cpython.own_reader import tell_gil
-from harness.errors import Unreadable
 from harness.evidence.crash import Image
-from harness.evidence.living.look import Output, ThreadState
-from harness.evidence.text.numbers import read_number
+from harness.evidence.living.look import Output
 
 _PROC = Path("/proc")
-_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_KERNEL_THREAD = 0x200000  # PF_KTHREAD in linux/sched.h
 _PATIENCE_S = 1.0
 _BLINK_S = 0.05
-_STATES = "RSDTtZXI"  # of a thread that is none of the kernel's own
-_STATES = "RSDTtZXI"  # of what is no thread of the kernel's own
-# Up to its pages: the state and 21 numbers, none so long that it would have more than 64 bits when it is in bytes.
-_STAT = re.compile(r" ?([A-Za-z])(?: -?[0-9]{1,18}){20} [0-9]{1,14}\b")
 _LIBC = re.compile(r"/libc[.-][^/]*$")
 _TERMINAL = re.compile(r"/dev/(pts/|tty|console)")
 _SPAWNED = re.compile(r"from multiprocessing\.\w+ import|--multiprocessing-fork|torch/?.*_inductor.compile_worker")
 _DATALOADER = "pt_data_worker"  # as torch names them
 STOPPED = "it is stopped"
 _Fact = TypeVar("_Fact")
-
-
-class Stat(NamedTuple):
-    """man 5 proc_pid_stat."""
-
-    name: str
-    state: ThreadState
-    ppid: int
-    flags: int
-    children_faults: int
-    major_faults: int
-    cpu_s: float
-    kernel_s: float  # of it
-    threads: int
-    started_s: float  # after boot
-    rss_bytes: int
-
-    @property
-    def is_kernel(self) -> bool:
-        return bool(self.flags & _KERNEL_THREAD)
 
 
 class Identity(NamedTuple):
@@ -78,84 +49,6 @@ class Identity(NamedTuple):
     version: str | None = None
     rank: str | None = None
     loaded_at: bytes | None = None
-
-
-class Status(NamedTuple):
-    pid: int  # of the process that a thread belongs to
-    tracer_pid: int | None
-    swap_bytes: int | None
-    inner_pid: int  # in its own namespace
-
-
-def open_pidfd(pid: int) -> int | None:
-    """Null: it is gone, or this system has none."""
-    with contextlib.suppress(OSError, AttributeError):
-        return os.pidfd_open(pid)
-    return None
-
-
-def read_stat(pid: int, tid: int | None = None, proc: Path = _PROC) -> Stat:
-    """OSError: there is no such process or thread."""
-    folder = f"{proc}/{pid}" if tid is None else f"{proc}/{pid}/task/{tid}"
-    with open(f"{folder}/stat", "rb", buffering=0) as file:  # noqa: PTH123 (500 threads, twice a second)
-        return parse_stat(file.read().decode(errors="replace"))
-
-
-def is_running(pid: int, tid: int) -> bool:
-    try:
-        return read_stat(pid, tid).state == "R"
-    except OSError:
-        return False
-
-
-def parse_stat(text: str) -> Stat:
-    """Unreadable: it is no such line, or not whole."""
-    name, _, rest = text.partition("(")[2].rpartition(")")
-    found = _STAT.match(rest)
-    if found is None:
-        raise Unreadable("it is no line of /proc/PID/stat")
-    state, words = found[1] if found[1] in _STATES else "S", found[0].split()
-    user, kernel = int(words[11]), int(words[12])
-    return Stat(
-        name=name,
-        state=cast(ThreadState, state),
-        ppid=int(words[1]),
-        flags=int(words[6]),
-        children_faults=int(words[8]),
-        major_faults=int(words[9]),
-        cpu_s=(user + kernel) * _TICK_S,
-        kernel_s=kernel * _TICK_S,
-        threads=int(words[17]),
-        started_s=int(words[19]) * _TICK_S,
-        rss_bytes=int(words[21]) * _PAGE_BYTES,
-    )
-
-
-def list_tids(pid: int, proc: Path = _PROC) -> list[int]:
-    try:
-        return sorted(map(int, os.listdir(f"{proc}/{pid}/task")))  # noqa: PTH208 (only names are wanted)
-    except OSError:
-        return []
-
-
-def read_status(pid: int, proc: Path = _PROC) -> Status:
-    """man 5 proc_pid_status. Unreadable: a number in it is none."""
-    text = (proc / str(pid) / "status").read_text(errors="replace")
-    fields = {name: words.split() for name, _, words in (line.partition(":") for line in text.split("\n"))}
-
-    def find(name: str, otherwise: int, which: int = 0) -> int:
-        return read_number(words[which]) if (words := fields.get(name)) else otherwise
-
-    return Status(
-        pid=find("Tgid", pid),
-        tracer_pid=find("TracerPid", 0) or None,
-        swap_bytes=find("VmSwap", 0) * 1024 if fields.get("VmSwap") else None,
-        inner_pid=find("NSpid", pid, -1),
-    )
-
-
-def age_s(started_s: float) -> float:
-    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started_s)
 
 
 def find_family(targets: Sequence[int], seen: set[int]) -> list[int]:
@@ -308,14 +201,13 @@ def _is_unreachable(pid: int) -> bool:
     return any(_asleep_since(pid, tid) == switches for tid, switches in before.items())
 
 
-def _asleep_since(pid: int, tid: int) -> str | None:
+def _asleep_since(pid: int, tid: int) -> list[str] | None:
     try:
         if read_stat(pid, tid).state != "D":
             return None
-        text = (_PROC / f"{pid}/task/{tid}/status").read_text(errors="replace")
+        return read_switches(pid, tid)[1]
     except OSError:
         return None
-    return text.partition("voluntary_ctxt_switches:")[2]
 
 
 def read_outputs(pid: int, proc: Path = _PROC) -> tuple[Output, ...]:

@@ -19,9 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harness.capture.living.device import Meter
-from harness.capture.living.identity import find_family, read_stat, read_status
+from harness.capture.living.identity import find_family
 from harness.capture.living.process_look import MANY_THREADS, Followed
 from harness.capture.living.sample_text import sample_processes
+from harness.capture.proc import read_stat, read_status
 from harness.capture.stacks.pystack_engine import warm_engine
 from harness.capture.stacks.quiet_ladder import Native
 from harness.errors import HarnessError

@@ -6,8 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.capture.living.identity import read_stat
-from harness.capture.run.process_tree import read_argv
+from harness.capture.proc import read_argv, read_stat
 
 
 def is_harness(pid: int) -> bool:

@@ -18,17 +18,12 @@ from harness.capture.files.owners import name_owners
 from harness.capture.living.counters.process import Tally
 from harness.capture.living.holding import Holding
 from harness.capture.living.identity import (
-    Status,
-    age_s,
     find_role,
     is_forked,
     is_frozen,
-    open_pidfd,
     read_identity,
     read_in_time,
     read_outputs,
-    read_stat,
-    read_status,
     why_not_stop,
 )
 from harness.capture.living.source.lengths import has_end
@@ -41,7 +36,7 @@ from harness.capture.living.unflushed import Buffers
 from harness.capture.living.waits.descriptors import name_process
 from harness.capture.openmp.live_census import complete
 from harness.capture.openmp.live_images import look_while_held
-from harness.capture.run.process_tree import read_exit
+from harness.capture.proc import Status, age_s, open_pidfd, read_exit, read_stat, read_status
 from harness.capture.stacks.py_spy import ENOUGH, Spy
 from harness.capture.stacks.quiet_ladder import Native
 from harness.evidence.crash import Image

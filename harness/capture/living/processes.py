@@ -16,9 +16,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from harness.capture.living.activity import Moment, name_activity
-from harness.capture.living.identity import Stat, age_s, read_stat
 from harness.capture.living.own_processes import is_harness
-from harness.capture.run.process_tree import read_argv
+from harness.capture.proc import Stat, age_s, read_argv, read_stat
 from harness.evidence.living.processes import ProcessRow
 
 _PYTHON = re.compile(r"(?:python|pypy)[0-9.]*[a-z]*(?:\.exe)?", re.IGNORECASE)

@@ -17,13 +17,13 @@ from collections.abc import Iterator, Sequence
 
 from harness import native
 from harness.capture.living.counters.process import Sample, Tally
-from harness.capture.living.identity import age_s, find_family, open_pidfd, read_in_time, read_outputs, read_stat
+from harness.capture.living.identity import find_family, read_in_time, read_outputs
 from harness.capture.living.look import check_target
 from harness.capture.living.own_processes import is_harness
 from harness.capture.living.processes import leave_out_descendants
 from harness.capture.machine.kernel_log import read_kernel_lines
 from harness.capture.machine.killers import Killers, Sent
-from harness.capture.run.process_tree import read_argv, read_exit
+from harness.capture.proc import age_s, open_pidfd, read_argv, read_exit, read_stat
 from harness.capture.stacks.py_spy import Spy
 from harness.capture.usage.sampler import Sampler
 from harness.capture.usage.timeline import make_timeline

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness import native
-from harness.capture.run.process_tree import read_argv, read_file
+from harness.capture.proc import read_argv, read_file, read_status_fields
 
 _WATCHED = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGXCPU)
 _MOST_EVENTS = 256
@@ -106,11 +106,9 @@ class Killers:
         """The signal may have been sent to a thread, or to a child that nobody has told us of yet."""
         if target in self.members:
             return target
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            fields = dict(
-                line.split(b":", 1) for line in read_file(f"/proc/{target}/status").splitlines() if b":" in line
-            )
-            pid, parent = int(fields[b"Tgid"]), int(fields[b"PPid"])
+        with contextlib.suppress(OSError, ValueError, LookupError):
+            fields = read_status_fields(target)
+            pid, parent = int(fields["Tgid"][0]), int(fields["PPid"][0])
             return pid if pid in self.members or parent in self.members else None
         return None
 

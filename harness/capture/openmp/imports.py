@@ -33,6 +33,7 @@ from harness.capture.machine.trust import check_imports
 from harness.capture.openmp.live_census import complete
 from harness.capture.openmp.live_images import RECORD, Seen, Sighting, Slot, look_while_held
 from harness.capture.openmp.registration import remove_record
+from harness.capture.proc import read_state
 from harness.errors import HarnessError, NotOurs, Unreadable
 from harness.evidence.crash import Image
 from harness.evidence.gap import Gap
@@ -275,27 +276,20 @@ def _look(seen: Listed) -> Sighting:
     """From outside where there is /proc, else what the child has listed itself."""
     pid = seen.pid
     try:
-        _await_rest(Path("/proc", str(pid), "task"))
+        _await_rest(pid)
         return look_while_held(pid, read_maps(pid))
     except OSError:
         return read_listing(seen)
 
 
-def _await_rest(tasks: Path) -> None:
+def _await_rest(pid: int) -> None:
     """Until no thread runs any more: libgomp's spin for some milliseconds before they wait where they can be seen."""
     until = time.monotonic() + _REST_S
     while time.monotonic() < until:
-        states = [_read_state(task / "stat") for task in tasks.iterdir()]
+        states = [read_state(pid, int(name)) for name in os.listdir(f"/proc/{pid}/task")]  # noqa: PTH208 (OSError: gone)
         if "R" not in states:
             return
         time.sleep(0.005)
-
-
-def _read_state(stat: Path) -> str:
-    try:
-        return stat.read_text(errors="replace").rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return "gone"
 
 
 def read_listing(seen: Listed) -> Sighting:

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from harness.capture.proc import read_status_fields
+
 _PROC = Path("/proc")
 _FOLDERS = ("dev/shm", "tmp")  # the second is for systems without the first
 _CONTENT = re.compile(rb"(0x[0-9a-f]+)-(cafe[0-9a-f]+)-([^\0]*)")
@@ -36,11 +38,9 @@ def read_records(
     pid: int, read: Callable[[int, int], bytes], variables: list[bytes], proc: Path = _PROC
 ) -> tuple[Record, ...]:
     """`variables`: the environment as it is now. `read` takes an address and a size. OSError: cannot be read."""
-    status = dict(
-        line.split(":\t", 1) for line in (proc / str(pid) / "status").read_text(errors="replace").splitlines()
-    )
-    name = f"__KMP_REGISTERED_LIB_{status.get('NSpid', str(pid)).split()[-1]}"
-    uids = {int(uid) for uid in status["Uid"].split()}
+    status = read_status_fields(pid, proc=proc)
+    name = f"__KMP_REGISTERED_LIB_{status.get('NSpid', [str(pid)])[-1]}"
+    uids = {int(uid) for uid in status["Uid"]}
     found = [*_in_files(proc / str(pid) / "root", name, uids), *_in_variables(variables, name)]
     return tuple(
         Record(file, int(match[1], 16), match[3].decode(errors="replace"), not _has_flag(match, read))

@@ -10,8 +10,8 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 
-from harness.capture.living.identity import Stat, parse_stat
 from harness.capture.machine.syscalls import CALLS
+from harness.capture.proc import Stat, parse_stat
 from harness.capture.remote.session import Session
 from harness.errors import HarnessError, Unreadable
 from harness.evidence.gap import Gap

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from harness.capture.living.identity import parse_stat
+from harness.capture.proc import parse_stat
 from harness.capture.remote.session import Session
 from harness.evidence.living.processes import ProcessRow
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from harness import native
-from harness.capture.run.process_tree import read_argv
+from harness.capture.proc import read_argv
 from harness.capture.run.stand_in import StandIn
 
 _GRACE_S = 0.005

@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from harness.capture.machine import cgroup
-from harness.capture.run.process_tree import Tree, read_file
+from harness.capture.proc import read_file, read_meminfo, read_status
+from harness.capture.run.process_tree import Tree
+from harness.errors import Unreadable
 
 if TYPE_CHECKING:
     from harness.evidence.glimpse import Glimpse
@@ -84,7 +86,9 @@ class Glimpses:
             self._start(wish)
 
     def _why_not(self, pid: int) -> str | None:
-        swapped = _read_field(f"/proc/{pid}/status", b"\nVmSwap:")
+        swapped = None
+        with contextlib.suppress(OSError, Unreadable):
+            swapped = read_status(pid).swap_bytes
         if swapped is None or swapped > 0:
             return "part of its memory is in swap, and a look would bring it back"
         left = self._find_room()
@@ -96,8 +100,7 @@ class Glimpses:
         """What our own control groups and the machine still have for us."""
         limits = ((group, cgroup.read_limit(group)) for group in cgroup.memory_groups(self._root))
         rooms = [limit[0] - (cgroup.read_bound(group) or 0) for group, limit in limits if limit is not None]
-        available = _read_field(str(self._root / "proc/meminfo"), b"\nMemAvailable:")
-        return min([*rooms, available or 0])
+        return min([*rooms, read_meminfo(self._root).get("MemAvailable", 0)])
 
     def _start(self, wish: _Wish) -> None:
         from harness.capture.stacks.ladder import find_py_spy
@@ -206,10 +209,3 @@ def _is_python(pid: int) -> bool:
     with contextlib.suppress(OSError):
         return b"python" in read_file(f"/proc/{pid}/maps")
     return False
-
-
-def _read_field(path: str, name: bytes) -> int | None:
-    """Of a file whose numbers are kilobytes; null: it cannot be read."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        return int((b"\n" + read_file(path)).partition(name)[2].split(None, 1)[0]) << 10
-    return None

@@ -9,21 +9,22 @@ about it is then the only trace. Elsewhere than on Linux psutil lists the tree a
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import struct
 import sys
 import time
 
 from harness.capture.machine.refusals import open_pidfd
+from harness.capture.proc import (
+    FIELD_EXIT_CODE,
+    FIELD_START,
+    list_new_processes,
+    read_argv,
+    read_exit,
+    read_fields,
+    read_file,
+    shows_status,
+)
 
-# linux/pidfd.h: struct pidfd_info up to exit_code (64 bytes, Linux 6.13), _IOWR(0xFF, 11, …); exit info since 6.15.
-_PIDFD_GET_INFO = 3 << 30 | 64 << 16 | 0xFF << 8 | 11
-_PIDFD_INFO_EXIT = 1 << 3
-_EXIT_CODE_OFFSET = 60
-# In the fields after the command name; man 5 proc_pid_stat, and PF_EXITING of linux/sched.h.
-_STAT_FLAGS, _STAT_START, _STAT_EXIT_CODE = 6, 19, 49
-_EXITING = 0x4
 _YOUNG_S = 1.0
 _MOST_MEMBERS = 4096
 
@@ -105,11 +106,11 @@ class Tree:
             self._asked_after.discard(pid)
             return
         try:
-            fields = _read_stat(pid)
-            if fields[_STAT_START] == member.born and fields[0] != "Z":
+            fields = read_fields(pid)
+            if fields[FIELD_START] == member.born and fields[0] != "Z":
                 return
-            ended_here = fields[_STAT_START] == member.born and _shows_status(pid)
-            status = int(fields[_STAT_EXIT_CODE]) if ended_here else None
+            ended_here = fields[FIELD_START] == member.born and shows_status(pid)
+            status = int(fields[FIELD_EXIT_CODE]) if ended_here else None
         except (FileNotFoundError, ProcessLookupError):
             status = None
         self._asked_after.discard(pid)
@@ -175,107 +176,10 @@ class Tree:
         os.close(pidfd)
 
 
-def read_exit(pidfd: int, pid: int) -> tuple[int | None, str]:
-    """The wait status of a process that is not our child, and where it was read.
-
-    Until its parent has collected it, it stands in /proc; from then on the pidfd has it. The parent may do so between
-    our two looks, so the first is made once more.
-    """
-    for _ in range(2):
-        status = _read_exit_info(pidfd)
-        if status is not None:
-            return status, "exit status from the kernel (pidfd)"
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            fields = _read_stat(pid)
-            if fields[0] == "Z" and _shows_status(pid):
-                return int(fields[_STAT_EXIT_CODE]), f"exit status in /proc/{pid}/stat"
-    return None, ""
-
-
 def _read_born(pid: int) -> str | None:
     with contextlib.suppress(OSError, IndexError):
-        return _read_stat(pid)[_STAT_START]
+        return read_fields(pid)[FIELD_START]
     return None
-
-
-def _shows_status(pid: int) -> bool:
-    """To those who may not trace a process the kernel shows 0 in place of its status (man 5 proc_pid_stat)."""
-    try:
-        os.readlink(f"/proc/{pid}/ns/user")  # noqa: PTH115 (only whether it is allowed)
-    except PermissionError:
-        return False
-    return True
-
-
-def read_fate(pid: int) -> int | None:
-    """The wait status of a process that the kernel is taking down for a signal; null while nothing is decided.
-
-    It is final before the memory is freed (do_exit in kernel/exit.c), which takes 0.1 s for each GiB.
-    """
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        fields = _read_stat(pid)
-        status = int(fields[_STAT_EXIT_CODE])
-        falls = int(fields[_STAT_FLAGS]) & _EXITING and fields[0] not in "tT"  # a stop stands in the same field
-        if falls and status & 0x7F and b"CoreDumping:\t1" not in read_file(f"/proc/{pid}/status"):
-            return status  # before 5.16 a thread exits while the core is being written
-    return None
-
-
-def _read_exit_info(pidfd: int) -> int | None:
-    info = bytearray(64)
-    struct.pack_into("Q", info, 0, _PIDFD_INFO_EXIT)
-    with contextlib.suppress(OSError):
-        fcntl.ioctl(pidfd, _PIDFD_GET_INFO, info)
-        if struct.unpack_from("Q", info, 0)[0] & _PIDFD_INFO_EXIT:
-            return int(struct.unpack_from("i", info, _EXIT_CODE_OFFSET)[0])
-    return None
-
-
-def list_new_processes(seen: set[int]) -> list[tuple[int, int]]:
-    """(pid, ppid) of processes not in `seen`, which is brought up to date. Parents come before their children."""
-    if sys.platform != "linux":
-        import psutil
-
-        return [(child.pid, child.ppid()) for child in psutil.Process().children(recursive=True)]
-    pids = {int(name) for name in os.listdir("/proc") if name.isdigit()}  # noqa: PTH208 (three times faster)
-    new = pids - seen
-    seen.clear()
-    seen.update(pids)
-    processes = []
-    for pid in sorted(new):
-        with contextlib.suppress(OSError, ValueError, IndexError):  # it ended while we looked
-            processes.append((pid, int(_read_stat(pid)[1])))
-    return _parents_first(processes)
-
-
-def _parents_first(processes: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Pids wrap around, so a child can have a smaller one than its parent."""
-    parent_of = dict(processes)
-
-    def depth(pid: int) -> int:
-        count = 0
-        while pid in parent_of and count < len(parent_of):
-            pid, count = parent_of[pid], count + 1
-        return count
-
-    return sorted(processes, key=lambda process: depth(process[0]))
-
-
-def _read_stat(pid: int) -> list[str]:
-    """The fields after the command name, which may itself hold spaces and parentheses."""
-    return read_file(f"/proc/{pid}/stat").decode(errors="replace").rpartition(")")[2].split()
-
-
-def read_file(path: str) -> bytes:
-    """Without pathlib, which is most of what following a script with thousands of short processes would cost."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        parts = []
-        while part := os.read(fd, 1 << 16):
-            parts.append(part)
-        return b"".join(parts)
-    finally:
-        os.close(fd)
 
 
 def _describe(member: Member) -> None:
@@ -298,19 +202,6 @@ def note_cwd(member: Member) -> None:
     """Where it works now: a core with a relative name goes there."""
     with contextlib.suppress(OSError):
         member.cwd = os.readlink(f"/proc/{member.pid}/cwd")  # noqa: PTH115 (see read_file)
-
-
-def read_argv(pid: int) -> tuple[str, ...]:
-    """Empty when it cannot be read: gone, a zombie, or a kernel thread."""
-    try:
-        command_line = read_file(f"/proc/{pid}/cmdline")
-    except OSError:
-        return ()
-    return _split_nul(command_line) if command_line else ()
-
-
-def _split_nul(data: bytes) -> tuple[str, ...]:
-    return tuple(os.fsdecode(data.rstrip(b"\0")).split("\0"))
 
 
 def _describe_elsewhere(member: Member) -> None:

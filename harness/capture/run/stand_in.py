@@ -15,14 +15,13 @@ import time
 from typing import Any, NoReturn
 
 from harness import native
-from harness.capture.run.process_tree import read_file
+from harness.capture.proc import FIELD_ARG_END, FIELD_ARG_START, read_fields
 
 NAME = "signals-of"  # native/harness.h
 _ANSWER_S = 1.0
 _RECORD = struct.Struct("=iiiIQQ")
 # Both got it within that time, or it is not the same: a stand-in that was signalled alone speaks for nobody.
 _TOGETHER_NS = 1_000_000_000
-_ARG_START, _ARG_END = 45, 46  # man 5 proc_pid_stat, fields 48 and 49, after the name
 
 
 class StandIn:
@@ -105,8 +104,8 @@ def call_yourself(words: list[str]) -> None:
     """
     if sys.platform != "linux":
         return
-    fields = read_file("/proc/self/stat").rpartition(b")")[2].split()
-    start, room = int(fields[_ARG_START]), int(fields[_ARG_END]) - int(fields[_ARG_START])
+    fields = read_fields("self")
+    start, room = int(fields[FIELD_ARG_START]), int(fields[FIELD_ARG_END]) - int(fields[FIELD_ARG_START])
     text = b"\0".join(os.fsencode(word) for word in words)[: room - 1]
     ffi, _ = native.load()
     ffi.memmove(ffi.cast("char *", start), text.ljust(room, b"\0"), room)

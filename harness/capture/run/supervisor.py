@@ -23,10 +23,11 @@ from harness import native
 from harness.capture.crash.crash_link import FULL_LOOKS, HELD_DEADLINE_S, Link, is_ending, is_leave
 from harness.capture.machine.killers import Killers
 from harness.capture.machine.refusals import REFUSED, Refusals
+from harness.capture.proc import read_fate
 from harness.capture.run.arrivals import Arrivals, Arrived, Record, send
 from harness.capture.run.channels import Channel, Holder, say
 from harness.capture.run.glimpses import Glimpses
-from harness.capture.run.process_tree import Member, Tree, note_cwd, read_fate
+from harness.capture.run.process_tree import Member, Tree, note_cwd
 from harness.capture.run.stall.clock import Standstill
 from harness.capture.run.stall.forked_look import Look, Looker, Quiet
 from harness.capture.run.stall.quit_key import ignores_quit, pass_quit_on

@@ -13,7 +13,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -22,6 +21,7 @@ from harness import native
 from harness.capture.files.images import read_images
 from harness.capture.machine.refusals import REFUSED, explain
 from harness.capture.machine.trust import find_tool
+from harness.capture.proc import is_stopping, outer_tids
 from harness.capture.stacks.cpython.own_reader import read_own
 from harness.capture.stacks.frames import Places, read_engine, read_memory, read_spy, strip_own_frames
 from harness.capture.stacks.pystack_engine import print_threads
@@ -33,7 +33,6 @@ _MOST_WORDS = 2000
 _ENOUGH_TO_TRY_S = 0.02
 # A tool that hangs must leave the next one its chance: with 400 threads and torch pystack takes 1.3 s, py-spy 0.4 s.
 _FOR_THE_NEXT_S = 0.8
-_SIGSTOP_PENDING = 1 << (signal.SIGSTOP - 1)
 CARRIED: dict[str, str] = {}  # on another host: the tools that were found or sent there, and where
 
 
@@ -213,33 +212,3 @@ def let_go(pid: int) -> None:
     """
     with contextlib.suppress(OSError):
         os.kill(pid, signal.SIGCONT)
-
-
-def outer_tids(pid: int) -> dict[int, int]:
-    """Thread ids as we see them, by those in the target's own pid namespace (a container), which py-spy gives.
-
-    Empty where they are the same.
-    """
-    tids = {}
-    for status in Path(f"/proc/{pid}/task").glob("*/status"):
-        with contextlib.suppress(OSError, ValueError):  # that thread has ended
-            _, _, line = status.read_text(errors="replace").partition("\nNSpid:")
-            outer, *inner = map(int, line.partition("\n")[0].split())
-            if inner:
-                tids[inner[-1]] = outer
-    return tids
-
-
-def is_stopping(pid: int) -> bool:
-    """Stopped by a signal, or about to be."""
-    for status in Path(f"/proc/{pid}/task").glob("*/status"):
-        with contextlib.suppress(OSError, ValueError):  # that thread has ended
-            if _says_stopping(status.read_text(errors="replace")):
-                return True
-    return False
-
-
-def _says_stopping(status: str) -> bool:
-    fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-    pending = int(fields.get("SigPnd", "0"), 16) | int(fields.get("ShdPnd", "0"), 16)
-    return fields.get("State", "").startswith("T") or bool(pending & _SIGSTOP_PENDING)

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from harness.capture.living.identity import is_running, list_tids
+from harness.capture.proc import is_running, list_tids, outer_tids
 from harness.capture.stacks.cpython.own_reader import read_own
 from harness.capture.stacks.cpython.thread_idents import find_tids
-from harness.capture.stacks.ladder import ask_py_spy, outer_tids
+from harness.capture.stacks.ladder import ask_py_spy
 from harness.capture.stacks.tearing import Value, is_sure_to_rise, leave_out_torn, read_runs
 from harness.capture.stacks.tools import Said
 from harness.evidence.crash import CrashFrame, ToolRun

@@ -16,9 +16,10 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from harness.capture.proc import outer_tids
 from harness.capture.stacks.cpython.own_reader import read_own
 from harness.capture.stacks.frames import EngineThread, read_spy, read_walk
-from harness.capture.stacks.ladder import LADDER, Rung, ask_py_spy, has_pystack, outer_tids
+from harness.capture.stacks.ladder import LADDER, Rung, ask_py_spy, has_pystack
 from harness.capture.stacks.py_spy import fill_tids
 from harness.capture.stacks.pystack_engine import print_threads
 from harness.capture.stacks.tools import Said, fork_tool

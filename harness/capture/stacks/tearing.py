@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.capture.living.identity import list_tids
+from harness.capture.proc import list_tids
 
 _PROC = Path("/proc")
 _TORN_SHARE, _LEAST_KEPT = 3, 4  # one value in so many; of so many nobody says that they rise by chance

@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 
 from harness.capture.machine import cgroup
-from harness.capture.run.process_tree import read_file
+from harness.capture.proc import read_file
 from harness.capture.usage.series import Series
 
 _PROCESS_POINTS = 128

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from harness.capture.machine import cgroup
-from harness.capture.run.process_tree import read_file
+from harness.capture.proc import FIELD_COLLECTED_FAULTS, FIELD_STIME, FIELD_UTIME, read_fields, read_file
 from harness.capture.usage.courses import PSS_EVERY_S, GroupCourse, ProcessCourse
 from harness.capture.usage.series import Series
 
@@ -41,7 +41,6 @@ _NAMES = {
     b"address space": "RLIMIT_AS",
     b"locked memory": "RLIMIT_MEMLOCK",
 }
-_COLLECTED_FAULTS, _UTIME, _STIME = 8, 11, 12  # fields of /proc/PID/stat after the name
 
 
 class Sampler:
@@ -156,10 +155,10 @@ class Sampler:
             group.count_kills(now_s)
         self.read_limits(pid)
         with contextlib.suppress(OSError, IndexError, ValueError):
-            fields = read_file(f"{self._proc}/{pid}/stat").rpartition(b")")[2].split()
-            ticks = int(fields[_UTIME]) + int(fields[_STIME])
+            fields = read_fields(pid, proc=self._proc)
+            ticks = int(fields[FIELD_UTIME]) + int(fields[FIELD_STIME])
             self.processes[pid].cpu_s = ticks / os.sysconf("SC_CLK_TCK")
-            self.processes[pid].has_collected = int(fields[_COLLECTED_FAULTS]) > 0
+            self.processes[pid].has_collected = int(fields[FIELD_COLLECTED_FAULTS]) > 0
         self.processes[pid].ended = True
 
     def note_usage(self, pid: int, cpu_s: float, most_rss_bytes: int, floor_bytes: int | None) -> None:
@@ -266,6 +265,6 @@ def _number(word: bytes) -> int | None:
 
 
 def _find(text: bytes, name: bytes) -> int:
-    """The number after a name; 0 where there is none. Without `re`: compiling takes longer than the first sample."""
+    """The number after a name; 0 where there is none. At each sample: proc.py reads every line, and takes longer."""
     at = text.find(name) + len(name)
     return int(text[at : at + 24].split(None, 1)[0]) if at >= len(name) else 0

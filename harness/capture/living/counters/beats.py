@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from harness.beat import MAGIC, ROOM, list_paths
-from harness.capture.living.identity import age_s, read_stat, read_status
+from harness.capture.proc import age_s, read_stat, read_status
 
 
 def read_pulse(pid: int) -> int | None:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 
-from harness.capture.living.identity import open_pidfd
-from harness.capture.run.process_tree import read_exit
+from harness.capture.proc import open_pidfd, read_exit
 from harness.evidence.living.look import ThreadState
 
 _MOST = 64  # whose ends are read: each takes a descriptor

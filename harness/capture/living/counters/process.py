@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from harness.capture.living.counters.beats import read_pulse
 from harness.capture.living.counters.offspring import Offspring
 from harness.capture.living.counters.thread_io import Bytes, ThreadBytes
-from harness.capture.living.identity import Stat, list_tids, read_stat
+from harness.capture.proc import Stat, list_tids, read_stat
 from harness.evidence.case import default_cases_dir
 from harness.evidence.living.look import BY_ENDED, FAILED, UNSEEN, Counter, ThreadState, make_counter
 

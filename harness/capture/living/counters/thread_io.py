@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from typing import NamedTuple
 
-from harness.capture.living.identity import list_tids
+from harness.capture.proc import list_tids
 
 
 class Bytes(NamedTuple):

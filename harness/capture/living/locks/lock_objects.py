@@ -11,12 +11,12 @@ thread's state refers to (3.13 and later: in a parking lot, for an event beside 
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from harness.capture.living.locks.lock_holders import Holders
+from harness.capture.proc import read_switches
 from harness.capture.stacks.cpython.objects import FREE_THREADED_HEAD_BYTES, HEAD_BYTES, Objects
 from harness.capture.stacks.cpython.process_memory import Memory
 from harness.capture.stacks.cpython.thread_idents import Threads
@@ -69,10 +69,10 @@ def read_lock_objects(
 def _count_switches(pid: int, tid: int, proc: Path) -> list[str] | None:
     """How often it went to sleep; null where it does not sleep, or is gone."""
     try:
-        status = (proc / str(pid) / "task" / str(tid) / "status").read_text(errors="replace")
+        state, switches = read_switches(pid, tid, proc)
     except OSError:
         return None
-    return re.findall(r"ctxt_switches:\s*(\d+)", status) if "\nState:\tS" in status else None
+    return switches if state == "S" else None
 
 
 class _Search:

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.capture.stacks.ladder import outer_tids
+from harness.capture.proc import outer_tids
 from harness.evidence.living.look import HeldLock, Wait
 
 _PROC = Path("/proc")

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Union
 
+from harness.capture.proc import FIELD_START, read_fields
+
 _LARGEST_BYTES = 2 << 20
 _LONGEST_TEXT = 80
 _MOST_PARSED_BYTES = 1 << 19  # about half a second
@@ -123,7 +125,7 @@ class Sources:
 def _read_start(pid: int, proc: Path) -> float | None:
     """In seconds since 1970; man 5 proc_pid_stat, field 22, counts ticks since the boot and is rounded down."""
     try:
-        ticks = int((proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[19])
+        ticks = int(read_fields(pid, proc=proc)[FIELD_START])
     except (OSError, ValueError, IndexError):
         return None
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + (ticks + 1) / os.sysconf("SC_CLK_TCK")

@@ -25,6 +25,7 @@ from harness.capture.living.tasks.coroutines import (
 )
 from harness.capture.living.tasks.event_loops import read_loops
 from harness.capture.living.tasks.wakers import Task, Trace, describe, find_wakers, list_callbacks, trace_tasks
+from harness.capture.proc import read_switches
 from harness.capture.stacks.cpython.process_memory import Memory
 from harness.evidence.gap import Gap
 from harness.evidence.living.tasks import Tasks
@@ -91,10 +92,9 @@ def _is_free_threaded(version: str | None) -> bool:
 def _count_switches(pid: int, tids: list[int], proc: Path) -> list[str] | None:
     """How often each went to sleep; null where one is gone."""
     try:
-        texts = [(proc / f"{pid}/task/{tid}/status").read_text(errors="replace") for tid in tids]
+        return [switches for tid in tids for switches in read_switches(pid, tid, proc)[1]]
     except OSError:
         return None
-    return [switches for text in texts for switches in re.findall(r"ctxt_switches:\s*(\d+)", text)]
 
 
 class _Search:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 from msgspec.structs import replace
 
 from harness.capture.living.waits.thread_wait import read_wait
+from harness.capture.proc import read_switches
 from harness.evidence.living.look import Peer, ThreadState, Wait
 
 _PROC = Path("/proc")
@@ -50,12 +52,12 @@ def _look_at(pid: int, proc: Path) -> Peer:
     switches = 0
     try:
         for task in sorted((proc / str(pid) / "task").iterdir(), key=lambda task: int(task.name))[: _MOST_THREADS + 1]:
-            status = dict(
-                line.partition(":")[::2] for line in (task / "status").read_text(errors="replace").split("\n")
-            )
-            states[int(task.name)] = status["State"].split()[0]  # type: ignore[assignment]
-            switches += int(status["voluntary_ctxt_switches"]) + int(status["nonvoluntary_ctxt_switches"])
-    except (OSError, ValueError, KeyError, IndexError):
+            state, (voluntary, involuntary) = read_switches(pid, int(task.name), proc)
+            if state is None:
+                return Peer(pid)
+            states[int(task.name)] = cast("ThreadState", state)
+            switches += int(voluntary) + int(involuntary)
+    except (OSError, ValueError):
         return Peer(pid)
     awaits = tuple(sorted(set(_list_awaited(pid, states, proc)))) if len(states) <= _MOST_THREADS else ()
     return Peer(pid, states.get(pid), awaits, switches)

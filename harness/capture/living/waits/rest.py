@@ -7,7 +7,6 @@ that it is not looked for.
 
 from __future__ import annotations
 
-import re
 import signal
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Optional
 
 from harness.capture.living.waits.interrupts import has_usual_interrupt
+from harness.capture.proc import read_status_fields, read_switches
 from harness.evidence.living.look import Rest, Wait
 from harness.evidence.run import name_signal
 
@@ -68,10 +68,9 @@ def _count_runs(pid: int, proc: Path) -> dict[int, list[str]] | None:
     try:
         tids = [int(task.name) for task in (proc / str(pid) / "task").iterdir()]
         for tid in tids if len(tids) <= _MOST_THREADS else ():
-            status = (proc / str(pid) / "task" / str(tid) / "status").read_text(errors="replace")
-            if "\nState:\tS" not in status:
+            state, counts[tid] = read_switches(pid, tid, proc)
+            if state != "S":
                 return None
-            counts[tid] = re.findall(r"ctxt_switches:\s*(\d+)", status)
     except OSError:
         return None
     return counts or None
@@ -83,9 +82,8 @@ def list_handled(pid: int, proc: Path = _PROC) -> tuple[str, ...] | None:
     A handler of SIGINT whose function could not be read may be of any kind.
     """
     try:
-        text = (proc / str(pid) / "status").read_text(errors="replace")
-        caught = int(text.partition("SigCgt:")[2].split()[0], 16)
-    except (OSError, ValueError, IndexError):
+        caught = int(read_status_fields(pid, proc=proc)["SigCgt"][0], 16)
+    except (OSError, ValueError, LookupError):
         return None
     handled = (n for n in range(1, 65) if caught >> (n - 1) & 1 and n not in _LEAVES_ALONE)
     return tuple(name_signal(n) for n in handled if n != signal.SIGINT or not has_usual_interrupt(pid, proc))

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from harness.capture.machine.trust import check_package, check_program, find_program
-from harness.capture.run.process_tree import read_argv
+from harness.capture.proc import read_argv
 
 _TRY_S = 10.0
 _MEMORY = "memory"

@@ -19,10 +19,11 @@ from harness.capture.crash.crash_link import Link, Report, read_registers
 from harness.capture.crash.snapshot import complete
 from harness.capture.machine.kernel_log import count_oom_kills, read_daemon_lines, read_kernel_lines, read_memory
 from harness.capture.machine.processor import read_cpu
+from harness.capture.proc import read_exit
 from harness.capture.run.channels import Channel
 from harness.capture.run.gathered.environment import ask_interpreter, read_environment, read_scripts
 from harness.capture.run.gathered.what_was_left import read_room
-from harness.capture.run.process_tree import Member, Tree, read_exit
+from harness.capture.run.process_tree import Member, Tree
 from harness.capture.run.supervisor import Supervisor
 from harness.capture.usage.timeline import make_timeline
 from harness.evidence import run as run_facts

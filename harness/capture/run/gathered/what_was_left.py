@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from harness.capture.machine import cgroup
+from harness.capture.proc import read_meminfo
 from harness.evidence.memory import FullDisk, PidsGroup, Room
 
 _LOCAL = frozenset("ext2 ext3 ext4 xfs btrfs tmpfs overlay zfs f2fs vfat exfat ntfs3 ramfs bcachefs".split())  # noqa: SIM905
@@ -20,14 +21,14 @@ _MOST_MOUNTS = 500
 def read_room(pids_refused: dict[str, int], machine_kills: int | None, root: Path = Path("/")) -> Room:
     """`pids_refused`: what each group had counted at the start."""
     shm = _read_space("/dev/shm")
-    meminfo = _read_pairs(root / "proc/meminfo")
+    meminfo = read_meminfo(root)
     return Room(
         full_disks=_find_full_disks(root),
         shm_free_bytes=None if shm is None else shm.f_bavail * shm.f_frsize,
         shm_total_bytes=None if shm is None else shm.f_blocks * shm.f_frsize,
-        overcommit=_read_pairs(root / "proc/sys/vm/overcommit_memory", name="mode").get("mode"),
-        commit_limit_bytes=_kib(meminfo.get("CommitLimit:")),
-        committed_bytes=_kib(meminfo.get("Committed_AS:")),
+        overcommit=_read_mode(root / "proc/sys/vm/overcommit_memory"),
+        commit_limit_bytes=meminfo.get("CommitLimit"),
+        committed_bytes=meminfo.get("Committed_AS"),
         pids_groups=tuple(_read_pids_groups(pids_refused)),
         oom_kills_machine=machine_kills,
     )
@@ -67,15 +68,7 @@ def _read_space(path: str) -> os.statvfs_result | None:
     return None
 
 
-def _read_pairs(path: Path, name: str | None = None) -> dict[str, int]:
-    """First and second word of each line; with `name` the file is one number."""
-    found = {}
+def _read_mode(path: Path) -> int | None:
     with contextlib.suppress(OSError, ValueError):
-        for line in path.read_text().splitlines():
-            words = [name, line] if name else line.split()[:2]
-            found[str(words[0])] = int(words[1])
-    return found
-
-
-def _kib(value: int | None) -> int | None:
-    return None if value is None else value << 10
+        return int(path.read_text())
+    return None

@@ -124,7 +124,7 @@ def _read_marks(pid: int) -> Iterator[tuple[tuple[object, str], int]]:
 
 
 def _read_written(path: str) -> int:
-    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 (as in tree.py)
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 (as in proc.py)
         return int(file.read().split()[3])
 
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from pathlib import Path
+
+from harness.capture.proc import read_status_fields
 
 
 def is_asked_by_key() -> bool:
@@ -33,8 +34,7 @@ def pass_quit_on(pid: int, pidfd: int) -> None:
 
 def ignores_quit(pid: int) -> bool:
     try:
-        text = Path(f"/proc/{pid}/status").read_text(errors="replace")
+        mask = int(read_status_fields(pid)["SigIgn"][0], 16)
     except OSError:
         return False
-    mask = int(text.partition("SigIgn:")[2].split()[0], 16)
     return bool(mask >> signal.SIGQUIT - 1 & 1)

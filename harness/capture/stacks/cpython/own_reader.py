@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from harness.capture.proc import read_state
 from harness.capture.stacks.cpython.gil import find_runtime_states
 from harness.capture.stacks.cpython.runtime_tables import Read, Tables, read_tables
 
@@ -240,7 +241,7 @@ def read_own(
         os.close(memory)
     for thread in threads:
         tid = outer.get(thread["os_thread_id"], thread["os_thread_id"])
-        thread |= {"os_thread_id": tid, "active": _is_running(proc / str(pid) / "task" / str(tid))}
+        thread |= {"os_thread_id": tid, "active": read_state(pid, tid, proc) == "R"}
     return json.dumps(threads).encode(), None if threads else "no thread could be read while it runs"
 
 
@@ -268,10 +269,3 @@ def _read_thread(runtime: _Runtime, thread: int, with_locals: bool) -> dict[str,
             break
         found = now
     return found
-
-
-def _is_running(task: Path) -> bool:
-    try:
-        return (task / "stat").read_text(errors="replace").rpartition(")")[2].split()[0] == "R"
-    except (OSError, IndexError):
-        return False

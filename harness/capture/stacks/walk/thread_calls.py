@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.capture.machine.syscalls import CALLS, LINE
+from harness.capture.proc import FIELD_UTIME, read_fields, read_switches
 
 RUNS = "running"
 _PROC = Path("/proc")
@@ -23,7 +24,6 @@ _PROC = Path("/proc")
 _DONE_AGAIN = {"poll", "nanosleep", "clock_nanosleep", "restart_syscall", "wait4", "waitid", "pause"}
 _FUTEX_WAITS = {0, 6, 9, 13}  # FUTEX_WAIT, LOCK_PI, WAIT_BITSET, LOCK_PI2; WAIT_REQUEUE_PI may come back without
 _FUTEX_FLAGS = 128 | 256
-_USER_TIME = 11  # man 5 proc_pid_stat, field 14, after the name
 _GLANCE_S, _WATCHED_S = 0.004, 0.2
 
 
@@ -50,12 +50,11 @@ def read_doing(pid: int, tid: int, proc: Path = _PROC) -> Doing | None:
     task = proc / str(pid) / "task" / str(tid)
     try:
         call = (task / "syscall").read_text().strip()
-        fields = dict(line.split(":\t", 1) for line in (task / "status").read_text(errors="replace").splitlines()[2:])
-        switches = int(fields["voluntary_ctxt_switches"]), int(fields["nonvoluntary_ctxt_switches"])
-        state = fields["State"][:1]
-    except (OSError, ValueError, KeyError):
+        state, (voluntary, involuntary) = read_switches(pid, tid, proc)
+        switches = int(voluntary), int(involuntary)
+    except (OSError, ValueError):
         return None
-    return Doing(call, state, switches) if LINE.fullmatch(call) else None
+    return Doing(call, state, switches) if state and LINE.fullmatch(call) else None
 
 
 def survives_stop(pid: int, tid: int, call: str, proc: Path = _PROC) -> bool:
@@ -121,7 +120,7 @@ def _read_running(pid: int, tid: int, proc: Path) -> tuple[int, int] | None:
     if doing is None or not doing.runs:
         return None
     try:
-        fields = (proc / str(pid) / "task" / str(tid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        fields = read_fields(pid, tid, proc)
     except OSError:
         return None
-    return doing.switches[0], int(fields[_USER_TIME])
+    return doing.switches[0], int(fields[FIELD_UTIME])
