@@ -27,12 +27,12 @@ from typing import Any
 
 import pytest
 
+from tests.builders.hang_driver import HANGS, NotHere
+from tests.builders.literals import SCENARIOS, read_literals
 from tests.conftest import remove_stale_records
 from tests.zoo.cells import FIELDS, Cell, Judge, Run, judge_harness, judge_peer, know_nothing, read_truths
 from tests.zoo.driver import prepared
 from tests.zoo.hang_cells import ask_peer, is_false_alarm, is_false_progress, judge_look
-from tests.zoo.hang_driver import HANGS, NotHere
-from tests.zoo.literals import SCENARIOS, read_literals
 from tests.zoo.load import PER_CORE, busy_machine
 from tests.zoo.peers import ask_faulthandler, ask_py_spy_of_the_dead, ask_pystack
 

@@ -13,8 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.two_runtimes import Environment, Unavailable, make_environment
-from tests.zoo.hang_driver import HANGS, start
+from tests.builders.hang_driver import HANGS, start
+from tests.builders.two_runtimes import Environment, Unavailable, make_environment
 
 CLEAN, FAULT = 0, 10
 

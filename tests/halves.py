@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
-from tests.zoo.test_zoo import INTERPRETERS
+from tests.builders.lanes import INTERPRETERS
 
 # What changes the machine's settings or loads it, looks at all of its processes or at time is run one by one.
 ALONE = ("tests/live", "tests/bench", "tests/zoo/test_loaded.py", "tests/zoo/test_hangs.py")

@@ -11,7 +11,7 @@ from statistics import median
 from harness.capture.arrays.archive import read_array_file
 from tests.bench.measure import HARNESS, PYTHON, interleave, require, run
 from tests.bench.table import Note, Plan, Row, met, timing_row
-from tests.sparse_npz import build_sparse
+from tests.builders.sparse_npz import build_sparse
 
 _SHAPE = (35901, 100, 768)
 _ASK_NUMPY = "import numpy, sys; print(numpy.load(sys.argv[1]).files)"

@@ -1,6 +1,6 @@
 """`harness attach host:PID` against what one does by hand: copy py-spy there, dump three times, look at it.
 
-Against an sshd of our own. What many hosts cost is measured with an ssh that plays them (tests/live/playing.py), so
+Against an sshd of our own. What many hosts cost is measured with an ssh that plays them (tests/builders/playing.py), so
 that it is our side's cost alone.
 """
 
@@ -17,7 +17,7 @@ from statistics import median
 
 from tests.bench.measure import HARNESS, MeasurementFailed, require
 from tests.bench.table import Note, Plan, Row, timing_row
-from tests.live.playing import play_hosts
+from tests.builders.playing import play_hosts
 from tests.live.sshd import Host, Network, network, why_not
 
 _SPIN = """

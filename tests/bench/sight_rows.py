@@ -25,8 +25,8 @@ from tests.bench import targets
 from tests.bench.child import own_cache, record_of, start
 from tests.bench.measure import HARNESS, PYTHON, environment, require
 from tests.bench.table import Note, Plan, Row
-from tests.two_runtimes import Unavailable, find_runtime
-from tests.unit.natives import build
+from tests.builders.natives import build
+from tests.builders.two_runtimes import Unavailable, find_runtime
 
 NO_PEER = f"threadpoolctl: not measured; next: {sys.executable} -m pip install threadpoolctl"
 _FLAG = "KMP_DUPLICATE_LIB_OK"

@@ -28,10 +28,10 @@ from harness.evidence.text import redaction
 from harness.evidence.text.answers import MOST_BYTES
 from harness.evidence.text.kept_output import read_output
 from harness.evidence.text.redaction import Redactor
-from tests.kept_cases import check_look, check_run
-from tests.unit import looks
-from tests.unit.crashes import ILL, LIBC, crash, mapping, native, thread
-from tests.unit.evidence import LOGS, read_log, run_evidence, told
+from tests.builders import looks
+from tests.builders.crashes import ILL, LIBC, crash, mapping, native, thread
+from tests.builders.evidence import LOGS, read_log, run_evidence, told
+from tests.builders.kept_cases import check_look, check_run
 
 SECRET = "ghp_A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"
 STATUSES = {path.name: read_log(path.name)[1] for path in sorted(LOGS.glob("*.txt"))}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.zoo.test_zoo import INTERPRETERS
+from tests.builders.lanes import INTERPRETERS
 
 PROBES = sorted((Path(__file__).parents[2] / "probes").glob("*.py"))
 # Everything a probe could leave behind in the interpreter, compared before and after.

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from harness.capture.experiment.reproducers import BASE, CONTROL, list_reproducers
-from tests.zoo.literals import read_literals
-from tests.zoo.test_zoo import INTERPRETERS
+from tests.builders.lanes import INTERPRETERS
+from tests.builders.literals import read_literals
 
 FILES = sorted((Path(__file__).parents[2] / "reproducers").glob("*.py"))
 EACH = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

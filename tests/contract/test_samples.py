@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.zoo.hang_driver import HANGS, start
-from tests.zoo.literals import SCENARIOS, read_literals
+from tests.builders.hang_driver import HANGS, start
+from tests.builders.literals import SCENARIOS, read_literals
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"

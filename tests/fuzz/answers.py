@@ -50,8 +50,8 @@ from harness.evidence.text.transcript import read_transcript
 from harness.evidence.text.undecoded import decode_document, encode_document
 from harness.report.group import render_group
 from harness.report.text import render
+from tests.builders.evidence import LOGS, kernel_evidence, log_evidence
 from tests.fuzz.registry import decode, keep, load, scratch, target
-from tests.unit.evidence import LOGS, kernel_evidence, log_evidence
 
 NOWHERE = Places(())
 

@@ -21,9 +21,9 @@ import pytest
 
 from harness.capture.cores.analysis import read_crash
 from harness.capture.cores.file import CoreFile
+from tests.builders.literals import SCENARIOS, read_literals
 from tests.live.processes import DEADLINE_S, Harness, until
 from tests.zoo.driver import build, build_program
-from tests.zoo.literals import SCENARIOS, read_literals
 
 CORE_PATTERN = Path("/proc/sys/kernel/core_pattern")
 pytestmark = [

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kept_cases import check_run
+from tests.builders.kept_cases import check_run
 
 CRASH = """
 import ctypes, harness

@@ -23,7 +23,7 @@ from harness.capture.openmp import environment
 from harness.capture.openmp.environment import find_python, take_environment_census
 from harness.errors import EXIT_COULD_NOT_LOOK, HarnessError
 from harness.evidence.openmp import Census
-from tests.unit.natives import build
+from tests.builders.natives import build
 
 VERSION = f"python3.{sys.version_info[1]}"
 

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.builders.literals import SCENARIOS, read_literals
 from tests.live.processes import shell_status
 from tests.zoo.driver import build
-from tests.zoo.literals import SCENARIOS, read_literals
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="cores of Linux"),

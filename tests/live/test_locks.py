@@ -17,9 +17,9 @@ from harness.capture.living.waits.thread_wait import read_wait
 from harness.capture.stacks.ladder import take_stacks
 from harness.evidence.crash import CrashThread
 from harness.evidence.living.look import HeldLock, Wait
+from tests.builders import hang_driver
+from tests.builders.lanes import INTERPRETERS
 from tests.live.processes import until
-from tests.zoo import hang_driver
-from tests.zoo.test_zoo import INTERPRETERS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux and its /proc")
 every_python = pytest.mark.parametrize("python", INTERPRETERS.values(), ids=INTERPRETERS.keys())

@@ -12,8 +12,8 @@ import jsonschema
 import pytest
 
 from harness.report.schemas import build_schemas
+from tests.builders.sparse_npz import build_sparse
 from tests.live.processes import DEADLINE_S
-from tests.sparse_npz import build_sparse
 
 np = pytest.importorskip("numpy")
 X_SHAPE = (1000, 100, 76)  # 30 MB of float32

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+from tests.builders.hang_driver import HANGS, Hang, list_group, start
 from tests.live.processes import DEADLINE_S, until
-from tests.zoo.hang_driver import HANGS, Hang, list_group, start
 
 SCENARIOS = (
     "asyncio_never_done",

@@ -14,7 +14,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tests import two_runtimes
+from tests.builders import two_runtimes
 
 ROOT = Path(__file__).parents[2]
 HOLD = "\nprint('ready', flush=True); import time; time.sleep(120)"

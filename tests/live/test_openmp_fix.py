@@ -18,7 +18,7 @@ from harness.errors import HarnessError, UsageError
 from harness.evidence.openmp import Census, Family
 from harness.remedy.links import JOURNAL
 from harness.remedy.openmp import apply, plan_fix, undo
-from tests.two_runtimes import (
+from tests.builders.two_runtimes import (
     FAISS_FIRST,
     TORCH_FIRST,
     Environment,

@@ -14,7 +14,7 @@ import pytest
 from harness.capture.openmp.imports import list_orders, take_import_censuses
 from harness.errors import HarnessError
 from harness.evidence.openmp import Census
-from tests.two_runtimes import Unavailable, find_runtime, make_environment
+from tests.builders.two_runtimes import Unavailable, find_runtime, make_environment
 
 LOAD = "import ctypes\nlibrary = ctypes.CDLL({path!r})\n"
 START = LOAD + "library.omp_get_max_threads()\n"

@@ -27,8 +27,8 @@ from harness.capture.openmp.variables import SET_SINCE, STARTED_WITH
 from harness.errors import EXIT_COULD_NOT_LOOK, HarnessError
 from harness.evidence.openmp import Census, Runtime
 from harness.native import LIBRARY
+from tests.builders.two_runtimes import Unavailable, find_runtime
 from tests.live.processes import until
-from tests.two_runtimes import Unavailable, find_runtime
 
 PROBE = Path(__file__).parents[2] / "probes/openmp.py"
 READY = "\nimport json, sys\nprint(json.dumps(answer if 'answer' in dir() else None), flush=True)\nsys.stdin.read()\n"

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from harness.capture.stacks.cpython.own_reader import read_own, tell_gil
+from tests.builders.lanes import INTERPRETERS, version_of
 from tests.live.processes import until
-from tests.zoo.test_zoo import INTERPRETERS, version_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux and its /proc")
 

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import msgspec
@@ -19,24 +18,14 @@ import pytest
 from harness.diagnose.living.document import judge_living
 from harness.evidence.living.look import Look
 from harness.report.schemas import DIRECTORY
-from tests.live.playing import play_hosts
-from tests.live.processes import DEADLINE_S, Ended, bare, until
+from tests.builders.lanes import INTERPRETERS
+from tests.builders.playing import play_hosts
+from tests.live.far_jobs import READY, SPIN, SYSTEM_PYTHON, harness, judge
+from tests.live.processes import DEADLINE_S, bare, until
 from tests.live.sshd import CHATTY, USER, Host, Network, network, why_not
-from tests.zoo.test_zoo import INTERPRETERS
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
-SYSTEM_PYTHON = "/usr/bin/python3"
-READY = """
-import json, os, signal, sys, time
-signal.alarm(150)
-def ready(**told):
-    path = os.environ["ZOO_READY"]
-    with open(path + ".part", "w") as file:
-        json.dump(told, file)
-    os.replace(path + ".part", path)
-"""
 SLEEP = "def serve():\n    ready()\n    time.sleep(200)\nserve()\n"
-SPIN = "def spin():\n    ready()\n    while True:\n        pass\nspin()\n"
 # Per-token loops, steps of some tenths of a second, a line every five of them: INCIDENTS B in small.
 SLOW = """
 def encode(row):
@@ -120,21 +109,6 @@ def job(net: Network) -> Iterator[Callable[..., int]]:
     yield start
     for host, pid in started:
         host.inside("kill", "-9", str(pid), check=False)
-
-
-def harness(net: Network, *words: object, **variables: str) -> Ended:
-    return bare(sys.executable, "-m", "harness", *words, env={**net.environment, **variables})
-
-
-def judge(net: Network, *words: object, **variables: str) -> tuple[int, dict[str, Any]]:
-    """Exit status and the document, which keeps to its schema."""
-    ended = harness(net, *words, "--json", **variables)
-    assert ended.stdout, ended.stderr.decode()
-    document = json.loads(ended.stdout)
-    assert document["schema"] != "harness.failure/1", document
-    name = document["schema"].removeprefix("harness.").replace("/", "-")
-    jsonschema.validate(document, json.loads((DIRECTORY / f"{name}.json").read_text()))
-    return ended.status, document
 
 
 def left_behind(host: Host) -> list[str]:

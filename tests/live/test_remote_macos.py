@@ -18,10 +18,10 @@ import msgspec
 import pytest
 
 from harness.evidence.living.look import Look
+from tests.builders.macos_sample import FIRST, HUNG, REAL, SECOND
+from tests.live.far_jobs import READY, SPIN, SYSTEM_PYTHON, harness, judge
 from tests.live.processes import bare
 from tests.live.sshd import USER, Network, network, why_not
-from tests.live.test_remote import READY, SPIN, SYSTEM_PYTHON, harness, judge
-from tests.unit.test_macos import FIRST, HUNG, REAL, SECOND
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 HUNG_PID, ROOTS_PID, REAL_PID, WORKER_PID, ODD_PID, GONE_PID = 4711, 4712, 34409, 4713, 4714, 4799

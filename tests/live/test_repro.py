@@ -21,11 +21,11 @@ from harness.capture.run.stand_in import NAME
 from harness.commands.main import main
 from harness.commands.repro.resume import open_session
 from harness.report.schemas import DIRECTORY
-from tests.kept_cases import check_run
+from tests.builders.kept_cases import check_run
+from tests.builders.literals import read_literals
+from tests.builders.runs import RAN, make_plan, make_run
+from tests.builders.two_runtimes import Environment, Unavailable, make_environment
 from tests.live.processes import Terminal, is_gone, shell_status
-from tests.two_runtimes import Environment, Unavailable, make_environment
-from tests.unit.runs import RAN, make_plan, make_run
-from tests.zoo.literals import read_literals
 
 pytest.importorskip("torch")
 pytest.importorskip("faiss")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kept_cases import check_run
+from tests.builders.kept_cases import check_run
 from tests.live.processes import DEADLINE_S
 
 GITHUB = "ghp_A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"

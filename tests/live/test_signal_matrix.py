@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.live.processes import DEADLINE_S, open_gate, shell_status, state_of, until
-from tests.live.test_signals import masks, send_from_elsewhere
+from tests.live.signalling import masks, send_from_elsewhere
 
 ALL = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 QUEUED = [signo for signo in ALL if signo >= signal.SIGRTMIN]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import signal
-import subprocess
 import sys
 
 import pytest
@@ -13,15 +12,7 @@ import pytest
 from harness.capture.machine.killers import Killers
 from harness.capture.run.launch import TELL
 from tests.live.processes import DEADLINE_S, Ended, bare, open_gate, until
-from tests.live.test_terminal import COUNTER
-
-
-def send_from_elsewhere(signo: int, pid: int) -> int:
-    """Sends as a process of its own; returns that process's pid, which stays known until its end."""
-    sender = subprocess.Popen(["sh", "-c", f"kill -{signo} {pid}"])
-    assert sender.wait(DEADLINE_S) == 0
-    return sender.pid
-
+from tests.live.signalling import COUNTER, masks, send_from_elsewhere
 
 COUNTED = [signal.SIGHUP, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM]
 
@@ -134,11 +125,6 @@ def ignore_all() -> None:
     for signo in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}:
         signal.signal(signo, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signo})
-
-
-def masks(status: bytes) -> dict[str, int]:
-    fields = dict(line.split(":", 1) for line in status.decode().splitlines())
-    return {name: int(fields[name], 16) for name in ("SigBlk", "SigIgn", "SigCgt")}
 
 
 # What the crash link catches in the command, and nothing else; the second only where the kernel does not tell who sends

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.live.far_jobs import READY, SYSTEM_PYTHON
 from tests.live.processes import DEADLINE_S, Ended, bare, until, why_no_namespaces
-from tests.live.test_remote import READY, SYSTEM_PYTHON
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "unshare")
 SPIN = "def spin():\n    ready(pid=os.getpid())\n    while True: pass  # here\nspin()\n"

@@ -23,8 +23,8 @@ from harness.capture.stacks.gdb import INSTALL, find_gdb
 from harness.capture.stacks.ladder import LADDER, Rung, take_stacks
 from harness.capture.stacks.tools import Said, run_tool
 from harness.evidence.crash import CrashFrame, CrashThread, ToolRun
+from tests.builders.lanes import INTERPRETERS, TODAY, version_of
 from tests.live.processes import state_of, until
-from tests.zoo.test_zoo import INTERPRETERS, TODAY, version_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 DEADLINE_S = 10.0

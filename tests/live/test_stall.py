@@ -19,7 +19,7 @@ import pytest
 
 from harness.capture.run.stall.clock import Standstill
 from harness.report.schemas import build_schemas
-from tests.kept_cases import check_run
+from tests.builders.kept_cases import check_run
 from tests.live.processes import DEADLINE_S, open_gate, state_of, until
 
 VERDICT = json.loads(build_schemas()["verdict-1.json"])

@@ -14,8 +14,8 @@ import pytest
 
 from harness.capture.living.tasks.pending import read_tasks
 from harness.evidence.living.tasks import AsyncTask, Tasks
+from tests.builders.lanes import INTERPRETERS, version_of
 from tests.live.processes import until
-from tests.zoo.test_zoo import INTERPRETERS, version_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux and its /proc")
 

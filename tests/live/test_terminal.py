@@ -12,22 +12,7 @@ import sys
 import pytest
 
 from tests.live.processes import DEADLINE_S, open_gate, shell_status, state_of, until
-
-# Tells its counts on SIGWINCH: harness passes signals on in the order they came, and sigwait takes the lowest number
-# first, so by then every other signal has been passed on and counted. No handlers: one that runs just before the wait
-# would leave it waiting.
-COUNTER = """
-import os, signal
-counts = dict.fromkeys((signal.SIGHUP, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM), 0)
-awaited = [*counts, signal.SIGWINCH]
-signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
-print("ready")
-while (signo := signal.sigwait(awaited)) != signal.SIGWINCH:
-    counts[signo] += 1
-    print("got", int(signo))
-print("counted", *counts.values())
-raise SystemExit(5)
-"""
+from tests.live.signalling import COUNTER
 
 
 @pytest.mark.parametrize("terminals", list(itertools.product([True, False], repeat=3)))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.capture.openmp.environment import take_environment_census
-from tests.two_runtimes import (
+from tests.builders.two_runtimes import (
     EXPECT,
     FAISS_FIRST,
     TORCH_FIRST,

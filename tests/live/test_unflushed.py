@@ -29,8 +29,8 @@ from hypothesis import strategies as st
 
 from harness.capture.living.unflushed import Buffers, read_unflushed
 from harness.evidence.living.unflushed import Unflushed
+from tests.builders.lanes import DISTRIBUTION, INTERPRETERS, TODAY
 from tests.live.processes import state_of, until
-from tests.zoo.test_zoo import DISTRIBUTION, INTERPRETERS, TODAY
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux and its /proc")
 

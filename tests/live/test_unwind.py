@@ -15,9 +15,9 @@ from harness.capture.cores.file import CoreFile
 from harness.capture.files.images import list_images
 from harness.capture.stacks.frames import Places
 from harness.capture.stacks.walk.unwind import Memory, Walk, list_code, walk_stack
+from tests.builders.lanes import INTERPRETERS
+from tests.builders.literals import SCENARIOS, read_literals
 from tests.zoo.driver import build
-from tests.zoo.literals import SCENARIOS, read_literals
-from tests.zoo.test_zoo import INTERPRETERS
 
 CORE_PATTERN = Path("/proc/sys/kernel/core_pattern")
 pytestmark = [

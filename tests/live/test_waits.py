@@ -15,8 +15,8 @@ import pytest
 from harness.capture.living.waits.thread_wait import read_wait
 from harness.capture.machine.syscalls import CALLS
 from harness.evidence.living.look import Wait
+from tests.builders import hang_driver
 from tests.live.processes import until
-from tests.zoo import hang_driver
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux and its /proc")
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 from tests.zoo.driver import Prepared, name_interpreter, supervise
+from tests.zoo.judging import check_verdict
 from tests.zoo.peers import Told
-from tests.zoo.test_zoo import check_verdict
 
 FIELDS = ("kind", "status", "component", "line", "rank", "all asserted")
 DECISIVE = ("kind", "component", "rank")

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+# pytest explains the asserts of tests only, unless it is told of others before they are imported.
+pytest.register_assert_rewrite("tests.zoo.judging", "tests.zoo.hang_judging")
+
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -23,9 +23,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.zoo.literals import SCENARIOS, read_literals
+from tests.builders.literals import SCENARIOS, read_literals
 
 DEADLINE_S = 120
+INJECTIONS = ("preload", "shim")
 
 
 def build(source: Path, flags: list[str], where: Path) -> Path:

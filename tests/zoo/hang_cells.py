@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.builders.hang_driver import Hang, start
 from tests.zoo.cells import Cell
-from tests.zoo.hang_driver import Hang, start
+from tests.zoo.hang_judging import EXIT, check_fault, expect, look_at, read
 from tests.zoo.peers import Told
-from tests.zoo.test_hangs import EXIT, check_fault, expect, look_at, read
 
 _DEADLINE_S = 60
 _FAULT = 10

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.zoo.literals import SCENARIOS
+from tests.builders.literals import SCENARIOS
+from tests.zoo.judging import run_and_check
 from tests.zoo.load import busy_machine
-from tests.zoo.test_zoo import run_and_check
 
 ON_TIME = (
     "cpp_exception_slow_handler",

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.zoo.driver import build
-from tests.zoo.literals import read_literals
-from tests.zoo.test_zoo import INJECTIONS, INTERPRETERS, is_further, version_of
+from tests.builders.lanes import INTERPRETERS, is_further, version_of
+from tests.builders.literals import read_literals
+from tests.zoo.driver import INJECTIONS, build
 
 PROGRAMS = Path(__file__).with_name("preserving")
 DEADLINE_S = 120

@@ -1,4 +1,4 @@
-"""The two-tower incident: real torch and faiss, each with an LLVM runtime of its own (tests/two_runtimes.py).
+"""The two-tower incident: real torch and faiss, each with an LLVM runtime of its own (tests/builders/two_runtimes.py).
 faiss first: its copy is registered when torch's initialises, which prints "OMP: Error #15" and aborts.
 Control: the same environment, torch first. Its copy is RTLD_GLOBAL, so it serves faiss as well: clean.
 
@@ -26,7 +26,7 @@ NEEDS_FILES = ["/usr/lib/llvm-14/lib/libomp.so.5"]
 
 def enter_environment():
     sys.path.insert(0, str(Path(__file__).parents[3]))
-    from tests.two_runtimes import make_environment
+    from tests.builders.two_runtimes import make_environment
 
     python = make_environment(Path(tempfile.mkdtemp()) / "venv").python
     variables = {**os.environ, "OMP_NUM_THREADS": "2"}
