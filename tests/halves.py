@@ -1,7 +1,7 @@
 """`make test`: every test in two halves, in parallel and one by one; the second runs whatever the first said.
 
 `python -m tests.halves WORKERS [argument of pytest …]`. Says first which interpreters are here, and at the end how both
-halves went and what failed. Not a test.
+halves went and what failed; what ran and what was skipped goes to build/lane.json. Not a test.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 
 from tests.builders.lanes import INTERPRETERS
+from tests.skips import LANE, name_case, write_lane
 
 # What changes the machine's settings or loads it, looks at all of its processes or at time is run one by one.
 ALONE = ("tests/live", "tests/bench", "tests/zoo/test_loaded.py", "tests/zoo/test_hangs.py")
@@ -41,9 +42,8 @@ def read_report(path: Path) -> tuple[str, list[str]]:
     cases = list(ElementTree.parse(path).getroot().iter("testcase"))
     skipped = sum(case.find("skipped") is not None for case in cases)
     failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
-    names = [f"{(case.get('classname') or '').replace('.', '/')}.py::{case.get('name')}" for case in failed]
     passed = len(cases) - skipped - len(failed)
-    return f"{passed} passed, {len(failed)} failed, {skipped} skipped", names
+    return f"{passed} passed, {len(failed)} failed, {skipped} skipped", [name_case(case) for case in failed]
 
 
 def main() -> int:
@@ -53,6 +53,7 @@ def main() -> int:
         halves = [run_half("in parallel", ["-n", workers, *words, *(f"--ignore={one}" for one in ALONE)], Path(folder))]
         if halves[0].status in (PASSED, FAILED, NOTHING_SELECTED):  # else it was interrupted, or pytest is broken
             halves.append(run_half("one by one", [*words, *ALONE], Path(folder)))
+        write_lane(sorted(Path(folder).glob("*.xml")), LANE)
     print()
     for half in halves:
         print(f"{half.name}: {half.counts}")

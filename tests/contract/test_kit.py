@@ -5,12 +5,15 @@ The workflows have never run; that they are what GitHub reads is all that is kno
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.skips import LANE, NOWHERE, find_never_run, write_lane
 
 ROOT = Path(__file__).parents[2]
 GITHUB = ROOT / ".github"
@@ -55,6 +58,33 @@ def test_what_a_workflow_makes_is_a_target_of_the_makefile() -> None:
     made = [target for path in WORKFLOWS for target in re.findall(r"run: make (\w+)", path.read_text())]
     assert made
     assert set(made) <= set(targets)
+
+
+def test_what_the_lanes_skipped_is_joined_from_where_they_write_it() -> None:
+    lane, _, joined = (GITHUB / "workflows" / "test.yml").read_text().partition("\n  skips:")
+    assert f"path: {LANE}\n" in lane and "name: lane-${{ matrix.os }}\n" in lane
+    assert "needs: everything\n" in joined and "pattern: lane-*\n" in joined
+    assert f"python3 -m tests.skips build/lanes/*/{LANE.name}\n" in joined
+
+
+def test_a_test_that_every_lane_skips_is_found(tmp_path: Path) -> None:
+    skip = '<skipped type="pytest.skip" message="needs {}"/>'
+    case = '<testcase classname="tests.live.test_x" name="test_{}">{}</testcase>'
+    lanes = {
+        "one": [("everywhere", skip.format("a Mac")), ("here", ""), ("known", '<skipped type="pytest.xfail"/>')],
+        "two": [("everywhere", skip.format("a Mac")), ("here", skip.format("root")), ("of[NOTSET]", skip.format("x"))],
+        "three": [("of[3.14]", ""), ("no", skip.format("x").replace("needs x", next(iter(NOWHERE))))],
+    }
+    for name, cases in lanes.items():
+        module = '<testcase name="tests.live.test_x"><skipped type="pytest.skip" message="no ssh"/></testcase>'
+        text = "".join(case.format(*one) for one in cases)
+        (tmp_path / f"{name}.xml").write_text(f"<testsuites>{text}{module}</testsuites>")
+        write_lane([tmp_path / f"{name}.xml"], tmp_path / name)
+    never = find_never_run(json.loads((tmp_path / name).read_text()) for name in lanes)
+    assert never == {"tests/live/test_x.py::test_everywhere": "needs a Mac"}
+    for status, names in ((1, ["one", "two"]), (0, ["three"]), (1, [])):
+        words = [sys.executable, "-m", "tests.skips", *(str(tmp_path / name) for name in names)]
+        assert subprocess.run(words, cwd=ROOT, check=False, capture_output=True).returncode == status
 
 
 def test_the_hooks_are_the_tools_of_make_lint() -> None:
