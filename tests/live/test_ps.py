@@ -194,7 +194,7 @@ UNIX = "import socket; s = socket.socket(socket.AF_UNIX); s.bind(chr(0) + str(os
          "p.modify(c, select.POLLIN); p.poll()", "polling"),
         ("import select; select.epoll().poll()", "polling"),
         ("import signal; signal.pause()", "waits for a signal"),
-        ("import subprocess; subprocess.run(['sleep', '100'])", "waits for a child"),
+        ("import subprocess; r, w = os.pipe(); subprocess.run(['cat'], stdin=r)", "waits for a child"),  # until we end
         (f"r, w = os.pipe(); os.fork() or {CHILD}; os.wait()", "waits for a child"),
         ("r, w = os.pipe(); os.read(r, 1)", "reading"),
     ],
