@@ -157,7 +157,7 @@ def read_whole(pid: int, python: str) -> Tasks:
     found: list[Tasks] = []
 
     def read() -> bool:
-        seen, gap = read_tasks(pid, version, [pid])
+        seen, gap, _ = read_tasks(pid, version, [pid])
         found[:] = [seen] if seen and seen.complete and gap is None else []
         return bool(found)
 
@@ -295,5 +295,5 @@ def test_very_many_that_stand_alike_are_counted(job: subprocess.Popen[str], pyth
 
 @pytest.mark.parametrize("version", [None, "unknown", "3.8.1", "3.14.0 (free-threaded, the GIL is off)", "3.16.0"])
 def test_a_build_that_cannot_be_read_is_a_gap(version: str | None) -> None:
-    seen, gap = read_tasks(1, version, [1])
+    seen, gap, _ = read_tasks(1, version, [1])
     assert seen is None and gap and gap.what == "asyncio tasks"
