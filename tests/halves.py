@@ -17,8 +17,11 @@ from xml.etree import ElementTree
 from tests.builders.lanes import INTERPRETERS
 from tests.skips import LANE, name_case, write_lane
 
+# Of the live tests those that touch only processes of their own, and measure nothing.
+BESIDE = ("locks", "openmp_command", "openmp_fix", "unflushed", "unwind", "waits")
+_LIVE = sorted(str(path) for path in Path("tests/live").glob("test_*.py") if path.stem[5:] not in BESIDE)
 # What changes the machine's settings or loads it, looks at all of its processes or at time is run one by one.
-ALONE = ("tests/live", "tests/bench", "tests/zoo/test_loaded.py", "tests/zoo/test_hangs.py")
+ALONE = (*_LIVE, "tests/bench", "tests/zoo/test_loaded.py", "tests/zoo/test_hangs.py")
 PASSED, FAILED, NOTHING_SELECTED = 0, 1, 5
 
 

@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.halves import BESIDE
+
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
 FILES = sorted(TESTS.rglob("*.py"))
@@ -46,3 +48,7 @@ def test_every_folder_of_the_unit_tests_is_a_room() -> None:
     folders = {path.parent.relative_to(TESTS / "unit") for path in (TESTS / "unit").rglob("*.py")}
     assert folders and Path() not in folders
     assert not [folder for folder in folders if not (ROOT / "harness" / folder).is_dir()]
+
+
+def test_the_live_tests_that_run_beside_others_are_there() -> None:
+    assert not [name for name in BESIDE if not (TESTS / "live" / f"test_{name}.py").exists()]
