@@ -486,6 +486,17 @@ def test_where_a_path_file_or_an_editable_installation_leads_counts(
         assert "others" in (why_no_imports([str(packages)]) or "")
 
 
+def test_the_history_of_a_checkout_is_not_imported_but_its_other_hidden_folders_may_be(tmp_path: Path) -> None:
+    """Root works in a clone that another user has fetched into; `.dylibs` and `.libs` are loaded from."""
+    for name, may in ((".git", True), (".dylibs", False), ("git", False)):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "pack").write_text("")
+        os.chown(folder / "pack", NOBODY, NOBODY)
+        assert (why_no_imports([str(tmp_path)]) is None) == may, name
+        shutil.rmtree(folder)
+
+
 def test_modules_are_not_imported_from_a_working_directory_of_another(theirs: Path) -> None:
     (theirs / "ctypes.py").write_text(f"open({str(theirs / 'mark')!r}, 'a').write('ctypes')\n")
     words = ["openmp", "--import", "json", "--python", sys.executable, "--json"]

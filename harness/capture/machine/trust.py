@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 _MOST_LINKS = 40
 _BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_HISTORY = (".git", ".hg", ".svn")  # in a checkout: no import leads there
 
 
 class Checked(NamedTuple):
@@ -99,7 +100,7 @@ def check_imports(places: Iterable[str | os.PathLike[str]], *, deep: bool = True
     try:
         for place in places:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # nothing is imported from there
-                _check_tree(_follow(os.fspath(place)), deep=deep)
+                _check_tree(_follow(os.fspath(place)), _HISTORY, deep=deep)
     except _Refused as refusal:
         return str(refusal)
     except OSError as error:
