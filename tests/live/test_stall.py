@@ -197,9 +197,9 @@ def test_what_is_not_shown_to_be_stuck_is_ended_only_where_nothing_of_it_stirs(
     told = read_line_with(process, b"Nothing outside is known to have been changed by its line of work for ")
     assert b"something of it moves" in told
     read_line_with(process, b"It is not ended")
-    assert read_stall(harness.case)["verdict"]["kind"] == "waiting"
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=DEADLINE_S)
+    assert read_stall(harness.case)["verdict"]["kind"] == "waiting"
     verdict = json.loads((harness.case / "verdict.json").read_bytes())["verdict"]
     assert verdict["kind"] == "terminated" and "--on-stall" not in verdict["headline"]
 
