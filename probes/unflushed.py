@@ -571,12 +571,22 @@ def describe(descriptor, count, data, encoding):
     return {"fd": descriptor, "name": NAMES[descriptor], "bytes": count, "text": text, "truncated": truncated}
 
 
+def is_zombie(pid):
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            return stat.read().rpartition(b")")[2].split()[0] == b"Z"
+    except (OSError, IndexError):
+        return False
+
+
 def look(pid, places=()):
     if not os.path.exists("/proc/self/mem"):
         raise CouldNot("this needs Linux and its /proc")
     try:
         memory = Memory(pid)
     except PermissionError:
+        if is_zombie(pid):  # it has no memory left, and so belongs to nobody but root
+            raise CouldNot(f"process {pid} has ended") from None
         raise CouldNot(f"not permitted to read the memory of {pid}: run as its user or as root") from None
     except (FileNotFoundError, ProcessLookupError):
         ended = os.path.exists(f"/proc/{pid}")
