@@ -61,7 +61,8 @@ def test_verdict(path: Path, python: str, tmp_path: Path) -> None:
         (_, wrong), (_, well) = [(hang, read(look)) for hang, look in looks]
         check_fault(path, expect(literals, python), fault, wrong)
         verdict = well["verdict"]
-        assert verdict["kind"] == literals["CONTROL"]["kind"], (verdict, "control")
+        expected = literals["CONTROL"]  # `weaker`: where the time did not suffice to show that it moves
+        assert verdict["kind"] in (expected["kind"], *expected.get("weaker", ())), (verdict, "control")
         assert fault.poll() is None and control.poll() is None, "the look ended it"
 
 

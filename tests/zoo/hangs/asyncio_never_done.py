@@ -21,7 +21,7 @@ EXPECT = {
     "python_line_text": "asyncio.run(receive())",
     "facts": ["`Task-1` in receive (asyncio_never_done.py:", "awaits a future", "run_client"],
 }
-CONTROL = {"kind": "progressing"}
+CONTROL = {"kind": "progressing", "weaker": ["waiting"]}
 LIMIT_S = 110
 
 

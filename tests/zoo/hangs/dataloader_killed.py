@@ -24,7 +24,7 @@ EXPECT = {
     "python_line_text": "batch = next(batches)",
     "facts": ["zombie"],
 }
-CONTROL = {"kind": "progressing"}
+CONTROL = {"kind": "progressing", "weaker": ["waiting"]}
 NEEDS = ["torch"]
 LIMIT_S = 110
 

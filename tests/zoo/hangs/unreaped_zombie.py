@@ -20,7 +20,7 @@ EXPECT = {
     "python_line_text": "return os.read(reader, 100)",
     "facts": ["zombie"],
 }
-CONTROL = {"kind": "progressing"}
+CONTROL = {"kind": "progressing", "weaker": ["waiting"]}
 LIMIT_S = 110
 
 
