@@ -375,7 +375,7 @@ def test_gdbs_own_python_reads_no_packages_of_a_home(theirs: Path) -> None:
     packages = theirs / ".local/lib" / f"python{asked.stdout.decode().strip()}" / "site-packages"
     packages.mkdir(parents=True)
     (packages / "usercustomize.py").write_text(f"open({str(theirs / 'mark')!r}, 'a').write('gdb')\n")
-    start = "from harness.capture.stacks.ladder import *; print(run_tool([*gdb_command('gdb')], 20))"
+    start = "from harness.capture.stacks.tools import *; print(run_tool([*gdb_command('gdb')], 20))"
     home = {**os.environ, "HOME": str(theirs)}
     said = subprocess.run([sys.executable, "-I", "-c", start], env=home, capture_output=True, check=False)
     assert b"error=None" in said.stdout, said.stderr
