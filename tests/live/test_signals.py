@@ -127,8 +127,6 @@ def ignore_all() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signo})
 
 
-# What the crash link catches in the command, and nothing else; the second only where the kernel does not tell who sends
-# them, and of these only what is not ignored.
 def kernel_tells() -> bool:
     killers = Killers(0)
     killers.open()
@@ -136,6 +134,8 @@ def kernel_tells() -> bool:
     return killers.why_not is None
 
 
+# What the crash link catches in the command, and nothing else; the second only where the kernel does not tell who sends
+# them, and of these only what is not ignored.
 LINKED = sum(1 << getattr(signal, f"SIG{name}") - 1 for name in ("SEGV", "BUS", "ILL", "FPE", "ABRT", "TRAP", "SYS"))
 LEAVING = sum(1 << getattr(signal, f"SIG{name}") - 1 for name in ("TERM", "INT", "HUP", "XCPU"))
 
